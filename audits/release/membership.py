@@ -7,7 +7,7 @@ knows. Both attack the same other runs in three ways (`attack_scores`).
 
 The curator chooses the worst canaries (`canaries`). How many are guessed, and every threshold, is
 chosen on shadows. The guesses about the other runs are judged as those of one run with many
-canaries (`guesses`), which allows for their dependence. A guarantee of a rating's value covers the
+canaries (`judging`), which allows for their dependence. A guarantee of a rating's value covers the
 value alone: there a canary is low or high.
 """
 
@@ -24,9 +24,10 @@ import numpy as np
 from accounting import compose, user
 from accounting.guarantee import Guarantee
 from audits.finding import Finding, inconclusive, not_applicable
-from audits.release import attack_scores, canaries, guesses, roc, shadows
+from audits.release import attack_scores, canaries, guesses, judging, roc, shadows
 from audits.release.attack_scores import ATTACKS, Scores
 from audits.release.canaries import ATTACKERS, Plan
+from audits.release.judging import Claim
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.silent import silent
@@ -201,7 +202,7 @@ def _finding(
             if claimed is not None and stated is not None:
                 row["advantage_bound"] = roc.advantage_bound(*stated)
                 if which == "private":
-                    shares = guesses.choose_shares(scores.shadows, inside[own], claimed[0])
+                    shares = guesses.choose_shares(scores.shadows, inside[own], claimed.epsilon)
                     tests[attack] = guesses.Tried(
                         *(guesses.guess(scores.trials, inside[attacked], pair) for pair in shares)
                     )
@@ -227,13 +228,12 @@ def _finding(
             f"without noise the attack's AUC is {areas['control']:.2f}, below {STRONG}: it says"
             " nothing of the noise"
         )
-    return guesses.judge(
+    return judging.judge(
         name,
-        f"from the release nobody tells {what} better than (ε, δ) = ({claimed[0]:.6g},"
-        f" {claimed[1]:g}) allows",
+        f"from the release nobody tells {what} better than (ε, δ) = ({claimed.epsilon:.6g},"
+        f" {claimed.delta:g}) allows",
         tests,
-        epsilon=claimed[0],
-        delta=claimed[1],
+        claimed,
         details=details | {"control_auc": areas["control"]},
         replay=replay,
         weak=weak,
@@ -250,17 +250,14 @@ def _question(level: str, plan: Plan) -> str:
     )
 
 
-Price = tuple[float, float]  # (ε, δ)
-
-
 def _claimed(
     level: str, guarantee: Guarantee, plan: Plan, num: int
-) -> tuple[Price | None, Price | None, str | None]:
-    """(the price as stated, that at the δ at which `num` guesses are judged, why there is none)."""
+) -> tuple[tuple[float, float] | None, Claim | None, str | None]:
+    """((ε, δ) as stated, the claim that `num` guesses are held to, why there is none)."""
     if guarantee.status == "none":
         return None, None, f"{guarantee.mechanism} (status none) states no price"
     if level == "rating" or guarantee.unit == "user":
-        return (guarantee.epsilon, guarantee.delta), guesses.claim_at(guarantee, num), None
+        return (guarantee.epsilon, guarantee.delta), judging.claim_at(guarantee, num), None
     own = user.losses(guarantee.losses, plan.largest)
     if own is None:
         return (
@@ -270,7 +267,7 @@ def _claimed(
         )
     epsilon = guarantee.for_user(plan.largest).epsilon
     for_user = dataclasses.replace(guarantee, losses=own, epsilon=epsilon, accountants={})
-    return (epsilon, guarantee.delta), guesses.claim_at(for_user, num), None
+    return (epsilon, guarantee.delta), judging.claim_at(for_user, num), None
 
 
 def _row(scores: Scores, own: np.ndarray, attacked: np.ndarray) -> dict[str, Any]:

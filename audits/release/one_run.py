@@ -1,4 +1,4 @@
-"""A lower bound on ε from the release of one run with many canaries (see `guesses`)."""
+"""A lower bound on ε from the release of one run with many canaries (see `judging`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from accounting.guarantee import Guarantee
 from audits.finding import Finding, inconclusive, not_applicable
-from audits.release import canaries, guesses, roc, shadows
+from audits.release import canaries, guesses, judging, roc, shadows
 from audits.release.guesses import Tried
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
@@ -21,7 +21,10 @@ from dpmf_jax.protocol import Mechanism
 NUM_CANARIES = 256
 LEAST = 32  # runs with known coins
 WORK = 1 << 27  # `shadows.work` times runs, about what ten seconds can do
-SURE = (0.25, 0.25)  # shares guessed "in" and "out" for the bound; for the verdict, all
+# Shares guessed "in" and "out". Under Gaussian noise the surest guesses say most: of 256 canaries,
+# each behind its own noise, these bound ε best at 1, 4 and 10 together. Randomised response tells
+# every coin as well as any other.
+SURE, EVERY = (0.15, 0.15), (0.5, 0.5)
 
 
 def audit(
@@ -42,7 +45,7 @@ def audit(
     that is there or not, or low or high, as the unit of the guarantee has it.
 
     violated: refuted at `finding.ALPHA`, all canaries guessed.
-    measured: a lower bound on ε by the surest half of the guesses.
+    measured: a lower bound on ε, by the surest guesses where the claim is more than one (ε, δ).
 
     Args:
       num_canaries: at most, and a quarter of the ratings at most. Each changes the data of the
@@ -102,19 +105,19 @@ def audit(
     effects = _effects(plain, coins[:known])
     inside = coins[-1]
     scores = _decoded(noisy[-1], effects, noisy[:-1] - effects.of(coins[known:-1]))
-    test = Tried(*(guesses.guess(scores, inside, shares) for shares in (SURE, (0.5, 0.5))))
-    epsilon, delta = guesses.claim_at(guarantee, plan.num)
+    promised = judging.claim_at(guarantee, plan.num)
+    made = guesses.guess(scores, inside, EVERY if promised.curve is None else SURE)
+    epsilon, delta = promised.epsilon, promised.delta
     details: dict[str, Any] = {"canaries": plan.num, "unit": guarantee.unit}
     if 0 < np.sum(inside) < plan.num:
         details["attack"] = roc.summary(scores, inside)
     return [
-        guesses.judge(
+        judging.judge(
             name,
             f"whose coin fell how is guessed no better than (ε, δ) = ({epsilon:.6g}, {delta:g})"
             " allows",
-            {"control": test},
-            epsilon=epsilon,
-            delta=delta,
+            {"control": Tried(made, made)},
+            promised,
             details=details,
             replay=replay,
         )

@@ -26,8 +26,6 @@ def html(title: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
-    environment.tests["kept"] = lambda text: isinstance(text, marks.Kept)
-    environment.globals["mark"] = marks.MARK
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
     page = environment.get_template(TEMPLATE)
     contents = [(section.anchor, section.title) for section in sections if section.level == 2]
@@ -36,5 +34,6 @@ def html(title: str, sections: Sequence[Section]) -> str:
         title=title,
         sections=sections,
         contents=contents,
+        mark=marks.MARK,
         draw=lambda picture: pictures.svg(picture, next(numbers)),
     )

@@ -10,11 +10,8 @@ import pytest
 from scipy import stats
 
 from accounting import gaussian as price
-from accounting import guarantee as guarantees
-from accounting.loss import Approximate, Pure
-from audits.finding import ALPHA
 from audits.release import guesses, one_run
-from audits.release.guesses import Guesses, Tried
+from audits.release.guesses import Guesses
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import keys
 from tests.cases.membership import CONFIG, DATA, RATINGS, STEPS, blind, loud, sound
@@ -123,20 +120,6 @@ def test_a_delta_that_tells_some_coins_outright_is_allowed_for(share):
     assert alarms / (4 * REPEATS) <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / (4 * REPEATS))
 
 
-def test_the_power_that_is_stated_is_that_of_simulated_guesses():
-    random, num, claimed, alpha = np.random.default_rng(4), 400, 1.0, ALPHA
-    seen = guesses.epsilon_seen(num, num, claimed, 0.0, alpha)
-    right = random.random((2000, num)) < 1 / (1 + math.exp(-seen))
-    found = np.mean(
-        [guesses.p_value(Guesses(num, num, int(v)), claimed, 0.0) <= alpha for v in right.sum(1)]
-    )
-    assert found == pytest.approx(0.95, abs=0.02)
-    assert guesses.epsilon_seen(20, 20, 5.0, 0.0, alpha) == math.inf
-    least = guesses.least_right(num, num, claimed, 0.0, alpha)
-    assert guesses.p_value(Guesses(num, num, least), claimed, 0.0) <= alpha
-    assert guesses.p_value(Guesses(num, num, least - 1), claimed, 0.0) > alpha
-
-
 def test_how_many_are_guessed_does_not_depend_on_what_is_seen():
     random = np.random.default_rng(5)
     made = {
@@ -160,65 +143,6 @@ def test_shares_are_chosen_where_scores_say_most():
     assert 0 < chosen.widest[0] <= 0.1
     assert chosen.widest[1] == 0
     assert guesses.choose_shares(np.zeros(num), np.arange(num) % 2 == 0, 0.1).sharpest == (0.5, 0.5)
-
-
-def judged(made, epsilon, **more):
-    settings = {"epsilon": epsilon, "delta": 0.0, "details": {}, "replay": {"key": [0, 1]}}
-    return guesses.judge("one", "a claim", {"attack": Tried(made, made)}, **(settings | more))
-
-
-def test_verdicts():
-    assert judged(Guesses(400, 400, 390), 1.0).verdict == "violated"
-    sound = judged(Guesses(400, 400, 250), 1.0)
-    assert sound.verdict == "consistent"
-    assert "0.95" in sound.details["power"]
-    assert judged(Guesses(400, 400, 250), 1.0, weak="a weak control").verdict == "inconclusive"
-    assert judged(Guesses(400, 400, 390), 1.0, weak="a weak control").verdict == "violated"
-    few = judged(Guesses(10, 10, 10), 5.0)
-    assert few.verdict == "inconclusive"
-    assert few.details["power"].startswith("none")
-    assert judged(Guesses(400, 400, 390), 1.0).details["replay"] == {"key": [0, 1]}
-
-
-def test_alpha_is_shared_among_attacks():
-    """9 of 9 refutes a fair coin at 0.002, as one attack of one at that level and not as one of
-    many.
-    """
-    claim = {"epsilon": 0.0, "delta": 0.0, "details": {}, "replay": {}}
-    lucky, other = Guesses(13, 13, 13), Guesses(13, 13, 6)
-    alone = guesses.judge("one", "a claim", {"a": Tried(lucky, lucky)}, **claim)
-    both = guesses.judge(
-        "one", "a claim", {"a": Tried(lucky, lucky), "b": Tried(other, other)}, **claim
-    )
-    assert guesses.p_value(lucky, 0.0, 0.0) == pytest.approx(2.0**-13)
-    assert alone.measured > both.measured
-    fourteen = Guesses(14, 14, 14)  # 6.1e-5 lies between α/2 and α
-    assert (
-        guesses.judge("one", "a claim", {"a": Tried(fourteen, fourteen)}, **claim).verdict
-        == "violated"
-    )
-    pair = {"a": Tried(fourteen, fourteen), "b": Tried(other, other)}
-    assert guesses.judge("one", "a claim", pair, **claim).verdict != "violated"
-
-
-def test_the_claim_is_judged_where_its_delta_blunts_nothing():
-    made = sound().guarantee(STEPS)
-    epsilon, delta = guesses.claim_at(made, 1000)
-    assert 2 * 1000 * delta <= ALPHA / 20 * (1 + 1e-9)
-    assert epsilon == pytest.approx(price.epsilon_exact(made.rho, delta))
-    assert delta == guesses.claim_at(made, 10)[1]
-    settings = {
-        "mechanism": "x",
-        "unit": "user",
-        "relation": "r",
-        "released": ("v",),
-        "trust_model": "t",
-        "status": "proved",
-    }
-    pure = guarantees.priced(losses=(Pure(epsilon=1.0),), delta=0.0, **settings)
-    assert guesses.claim_at(pure, 1000) == (1.0, 0.0)
-    only = guarantees.priced(losses=(Approximate(epsilon=1.0, delta=1e-5),), delta=1e-5, **settings)
-    assert guesses.claim_at(only, 1000) == (1.0, 1e-5)
 
 
 def audit(mechanism, seed=0, **settings):

@@ -1,0 +1,104 @@
+"""Verdicts of guesses: what refutes a claim, what would, and at which level."""
+
+import math
+
+import numpy as np
+import pytest
+
+from accounting import gaussian as price
+from accounting import guarantee as guarantees
+from accounting.loss import Approximate, Pure
+from audits.finding import ALPHA
+from audits.release import guesses, judging, trade_off
+from audits.release.guesses import Guesses, Tried
+from audits.release.judging import Claim
+from tests.cases.membership import STEPS, sound
+
+
+def test_the_power_that_is_stated_is_that_of_simulated_guesses():
+    random, num, claimed, alpha = np.random.default_rng(4), 400, 1.0, ALPHA
+    seen = judging.epsilon_seen(num, num, Claim(claimed, 0.0), alpha)
+    right = random.random((2000, num)) < 1 / (1 + math.exp(-seen))
+    found = np.mean(
+        [guesses.p_value(Guesses(num, num, int(v)), claimed, 0.0) <= alpha for v in right.sum(1)]
+    )
+    assert found == pytest.approx(0.95, abs=0.02)
+    assert judging.epsilon_seen(20, 20, Claim(5.0, 0.0), alpha) == math.inf
+    least = judging.least_right(num, num, Claim(claimed, 0.0), alpha)
+    assert guesses.p_value(Guesses(num, num, least), claimed, 0.0) <= alpha
+    assert guesses.p_value(Guesses(num, num, least - 1), claimed, 0.0) > alpha
+
+
+def test_a_curve_refutes_what_one_point_of_it_leaves_open():
+    """300 guesses, all right, of 1,000 canaries behind the noise of ε = 4."""
+    mu = math.sqrt(2 * price.solve_rho(4.0, 1e-5))
+    point = Claim(price.epsilon_exact(mu * mu / 2, 1e-9), 1e-9)
+    claim = point._replace(curve=trade_off.of_gaussian(mu), gaussian=True)
+    random, made = np.random.default_rng(0), Guesses(1000, 300, 300)
+    assert judging.p_value(made, point) > ALPHA > judging.p_value(made, claim)
+    assert judging.p_value(made, claim) == trade_off.p_value(made, claim.curve)
+    assert judging.epsilon_bound(made, claim, 0.05) > judging.epsilon_bound(made, point, 0.05)
+    assert judging.least_right(1000, 300, claim, ALPHA) < 300
+    inside = random.random(1000) < 0.5
+    own = guesses.guess(mu * inside + random.normal(size=1000), inside, (0.1, 0.1))
+    assert judging.p_value(own, claim) > 0.05
+    assert judging.epsilon_bound(own, claim, 0.05) < claim.epsilon
+
+
+def judged(made, epsilon, **more):
+    settings = {"details": {}, "replay": {"key": [0, 1]}} | more
+    tests = {"attack": Tried(made, made)}
+    return judging.judge("one", "a claim", tests, Claim(epsilon, 0.0), **settings)
+
+
+def test_verdicts():
+    assert judged(Guesses(400, 400, 390), 1.0).verdict == "violated"
+    sound = judged(Guesses(400, 400, 250), 1.0)
+    assert sound.verdict == "consistent"
+    assert "0.95" in sound.details["power"]
+    assert judged(Guesses(400, 400, 250), 1.0, weak="a weak control").verdict == "inconclusive"
+    assert judged(Guesses(400, 400, 390), 1.0, weak="a weak control").verdict == "violated"
+    few = judged(Guesses(10, 10, 10), 5.0)
+    assert few.verdict == "inconclusive"
+    assert few.details["power"].startswith("none")
+    assert judged(Guesses(400, 400, 390), 1.0).details["replay"] == {"key": [0, 1]}
+
+
+def test_alpha_is_shared_among_attacks():
+    """9 of 9 refutes a fair coin at 0.002, as one attack of one at that level and not as one of
+    many.
+    """
+
+    def of(**tests):
+        pairs = {name: Tried(made, made) for name, made in tests.items()}
+        return judging.judge("one", "a claim", pairs, Claim(0.0, 0.0), details={}, replay={})
+
+    lucky, other = Guesses(13, 13, 13), Guesses(13, 13, 6)
+    alone, both = of(a=lucky), of(a=lucky, b=other)
+    assert guesses.p_value(lucky, 0.0, 0.0) == pytest.approx(2.0**-13)
+    assert alone.measured > both.measured
+    fourteen = Guesses(14, 14, 14)  # 6.1e-5 lies between α/2 and α
+    assert of(a=fourteen).verdict == "violated"
+    assert of(a=fourteen, b=other).verdict != "violated"
+
+
+def test_the_claim_is_judged_where_its_delta_blunts_nothing():
+    made = sound().guarantee(STEPS)
+    epsilon, delta, curve, is_gaussian = judging.claim_at(made, 1000)
+    assert 2 * 1000 * delta <= ALPHA / 20 * (1 + 1e-9)
+    assert epsilon == pytest.approx(price.epsilon_exact(made.rho, delta))
+    assert delta == judging.claim_at(made, 10).delta
+    assert is_gaussian
+    assert curve == trade_off.of_losses(made.losses, made.delta, unit=made.unit)
+    settings = {
+        "mechanism": "x",
+        "unit": "user",
+        "relation": "r",
+        "released": ("v",),
+        "trust_model": "t",
+        "status": "proved",
+    }
+    pure = guarantees.priced(losses=(Pure(epsilon=1.0),), delta=0.0, **settings)
+    assert judging.claim_at(pure, 1000) == Claim(1.0, 0.0)
+    only = guarantees.priced(losses=(Approximate(epsilon=1.0, delta=1e-5),), delta=1e-5, **settings)
+    assert judging.claim_at(only, 1000) == Claim(1.0, 1e-5)
