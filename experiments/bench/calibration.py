@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ def calibration(trials: int) -> Iterator[dict[str, Any]]:
             [_null_loss(s, delta) for s in range(trials)],
         )
     yield _row("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
+    yield _row("guesses, under a Gaussian curve", [_null_guesses(seed) for seed in range(trials)])
 
 
 class Trial(NamedTuple):
@@ -134,6 +136,25 @@ def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[An
             deltas=(delta,),
         )
         yield finding
+
+
+def _null_guesses(seed: int) -> Trial:
+    """The surest 80 of 400 canaries, each behind its own noise, at a claim that holds exactly."""
+    from audits.finding import ALPHA
+    from audits.release import trade_off
+    from experiments.bench import guessing
+
+    mu = 1.5
+    made = guessing.surest(np.random.default_rng(seed), 400, mu, 0.1)
+    p = trade_off.p_value(made, _curve(mu))
+    return Trial(p, p <= ALPHA)
+
+
+@functools.cache
+def _curve(mu: float) -> Any:
+    from audits.release import trade_off
+
+    return trade_off.of_gaussian(mu)
 
 
 def _null_transcripts(trials: int) -> Iterator[Trial]:

@@ -190,6 +190,7 @@ def render(result: Mapping[str, Any]) -> Any:
                         "bound_by",
                         "label",
                         "refused",
+                        "method",
                     )
                     else "right"
                 ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import audit, calibration
+from experiments.bench import audit, calibration, guessing
 
 
 @pytest.mark.parametrize("dimension", [2, 3, 50])
@@ -37,7 +37,13 @@ def test_the_exact_price_nears_the_pure_one_and_never_passes_it():
 
 
 @pytest.mark.parametrize(
-    "trial", [calibration._null_scale, calibration._null_independence, calibration._null_density]
+    "trial",
+    [
+        calibration._null_scale,
+        calibration._null_independence,
+        calibration._null_density,
+        calibration._null_guesses,
+    ],
 )
 def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
     row = calibration._row("x", [trial(seed) for seed in range(200)])
@@ -56,6 +62,16 @@ def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so
     assert row["violated"] == 0
 
 
+def test_guesses_are_bounded_below_what_is_true_and_closer_by_the_curve(monkeypatch):
+    monkeypatch.setattr(guessing, "CANARIES", (256,))
+    monkeypatch.setattr(guessing, "SHARES", (0.1, 0.25))
+    found = {(row["epsilon"], row["method"]): row["bound"] for row in guessing.rows(repeats=5)}
+    assert len(found) == 2 * len(guessing.EPSILONS)
+    assert all(0 <= bound < epsilon for (epsilon, _), bound in found.items())
+    for epsilon in (4.0, 10.0):
+        assert found[epsilon, "the whole curve"] > 1.2 * found[epsilon, "one (ε, δ)"]
+
+
 def test_a_few_trials_are_refused():
     with pytest.raises(UsageError, match="trials must be at least 10"):
         audit.run(3)
@@ -67,6 +83,7 @@ def test_the_tables_have_what_they_promise(monkeypatch):
     some = [case for case in audit.cases(big=False) if case.name.startswith("objective")]
     monkeypatch.setattr(audit, "cases", lambda big: some)
     monkeypatch.setattr(calibration, "DELTAS", calibration.DELTAS[:1])
+    monkeypatch.setattr(guessing, "rows", list)  # a test above
     assert len(some) == 2
     result = audit.run(10, big=False)
     above = 0
