@@ -82,6 +82,41 @@ def least_right(num: int, made: int, claim: Claim, alpha: float) -> int | None:
     return high
 
 
+def best_share(num: int, claim: Claim, alpha: float) -> float:
+    """The share of m canaries to guess "in", and as large a one "out", whatever is seen of them.
+
+    Where scores are normal, of unit variance, μ apart: the share that lets the smallest μ refute
+    the claim, as often as not. Without a curve all are guessed: randomised response tells every
+    coin as well as any other.
+    """
+    if claim.curve is None:
+        return 0.5
+    shares = [share for share in guesses.SHARES if int(share * num) > 0]
+
+    def least_distance(share: float) -> float:
+        made = 2 * int(share * num)
+        least = least_right(num, made, claim, alpha)
+        return math.inf if least is None else _distance(share, (least + 0.5) / made)
+
+    return min(shares, key=lambda share: (least_distance(share), -share), default=0.5)
+
+
+def _distance(share: float, right: float) -> float:
+    """How far apart scores must be for this share of the surest guesses to be right."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def missing(mu: float) -> float:
+        def seen(at: float) -> float:
+            return (norm.sf(at - mu) + norm.sf(at)) / 2
+
+        at = brentq(lambda at: seen(at) - share, -40.0, mu + 40.0)
+        return float(norm.sf(at - mu) / 2 / share) - right
+
+    most = 30.0
+    return float(brentq(missing, 0.0, most)) if missing(most) > 0 else math.inf
+
+
 def epsilon_seen(num: int, made: int, claim: Claim, alpha: float, power: float = 0.95) -> float:
     """The smallest ε whose best guesses refute the claim with this power; infinite if none."""
     from scipy.optimize import brentq

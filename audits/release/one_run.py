@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Guarantee
-from audits.finding import Finding, inconclusive, not_applicable
+from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from audits.release import canaries, guesses, judging, roc, shadows
 from audits.release.guesses import Tried
 from dpmf_jax.data.ratings import Ratings
@@ -21,10 +21,6 @@ from dpmf_jax.protocol import Mechanism
 NUM_CANARIES = 256
 LEAST = 32  # runs with known coins
 WORK = 1 << 27  # `shadows.work` times runs, about what ten seconds can do
-# Shares guessed "in" and "out". Under Gaussian noise the surest guesses say most: of 256 canaries,
-# each behind its own noise, these bound ε best at 1, 4 and 10 together. Randomised response tells
-# every coin as well as any other.
-SURE, EVERY = (0.15, 0.15), (0.5, 0.5)
 
 
 def audit(
@@ -106,7 +102,8 @@ def audit(
     inside = coins[-1]
     scores = _decoded(noisy[-1], effects, noisy[:-1] - effects.of(coins[known:-1]))
     promised = judging.claim_at(guarantee, plan.num)
-    made = guesses.guess(scores, inside, EVERY if promised.curve is None else SURE)
+    shares = [judging.best_share(plan.num, promised, alpha) for alpha in (0.05, ALPHA)]
+    test = Tried(*(guesses.guess(scores, inside, (share, share)) for share in shares))
     epsilon, delta = promised.epsilon, promised.delta
     details: dict[str, Any] = {"canaries": plan.num, "unit": guarantee.unit}
     if 0 < np.sum(inside) < plan.num:
@@ -116,7 +113,7 @@ def audit(
             name,
             f"whose coin fell how is guessed no better than (ε, δ) = ({epsilon:.6g}, {delta:g})"
             " allows",
-            {"control": Tried(made, made)},
+            {"control": test},
             promised,
             details=details,
             replay=replay,

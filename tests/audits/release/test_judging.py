@@ -45,6 +45,26 @@ def test_a_curve_refutes_what_one_point_of_it_leaves_open():
     assert judging.epsilon_bound(own, claim, 0.05) < claim.epsilon
 
 
+@pytest.mark.parametrize(("num", "mu"), [(400, 0.5), (2000, 1.0)])
+def test_the_share_that_is_guessed_refutes_as_early_as_any(num, mu):
+    """Against three times the claimed distance; other shares are no better."""
+    claim = Claim(
+        price.epsilon_exact(mu * mu / 2, 1e-9), 1e-9, trade_off.of_gaussian(mu), gaussian=True
+    )
+    random, runs, loud = np.random.default_rng(0), 40, 3 * mu
+    inside = random.random((runs, num)) < 0.5
+    scores = loud * inside + random.normal(size=(runs, num))
+
+    def refuted(share):
+        pairs = zip(scores, inside, strict=True)
+        made = [guesses.guess(one, coins, (share, share)) for one, coins in pairs]
+        return sum(not trade_off.possible(one, claim.curve, ALPHA) for one in made)
+
+    counts = {share: refuted(share) for share in guesses.SHARES if share}
+    assert counts[judging.best_share(num, claim, ALPHA)] >= max(counts.values()) - runs / 8
+    assert judging.best_share(num, Claim(1.0, 0.0), ALPHA) == 0.5
+
+
 def judged(made, epsilon, **more):
     settings = {"details": {}, "replay": {"key": [0, 1]}} | more
     tests = {"attack": Tried(made, made)}
