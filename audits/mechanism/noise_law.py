@@ -310,6 +310,21 @@ def _support(noise: np.ndarray, guarantee: Any, total: int, replay: dict[str, An
     )
 
 
+def _seen_beyond(t: float, total: int, chance: float, level: float) -> str:
+    """How many times as many draws, fewer or more, are called violated with probability 0.95."""
+    from scipy.special import betaincinv
+    from scipy.stats import binom
+
+    fewest = int(binom.isf(level, total, chance)) + 1  # the least count with P(X ≥ count) ≤ level
+    most = int(binom.ppf(level, total, chance))
+    most -= binom.cdf(most, total, chance) > level  # the largest with P(X ≤ count) ≤ level
+    high = math.ceil(100 * float(betaincinv(fewest, total - fewest + 1, 0.95)) / chance) / 100
+    if most < 0:
+        return f"{high:.2f} times as many beyond {t:g}"
+    low = math.floor(100 * float(betaincinv(most + 1, total - most, 0.05)) / chance) / 100
+    return f"{low:.2f} or {high:.2f} times as many beyond {t:g}"
+
+
 def _tails(
     drawn: Iterable[np.ndarray], sigma: float, whole: bool, replay: dict[str, Any]
 ) -> Finding:
@@ -334,16 +349,10 @@ def _tails(
     worst = int(np.argmin(each))
     p_value = min(1.0, len(each) * each[worst])
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
-    seen = []
-    for t, chance in zip(BEYOND, chances, strict=True):
-        low, high = (
-            float(limit) / (total * chance)
-            for limit in (
-                binom.ppf(ALPHA / 4, total, chance) - 1.65 * math.sqrt(total * chance),
-                binom.isf(ALPHA / 4, total, chance) + 1.65 * math.sqrt(total * chance),
-            )
-        )
-        seen.append(f"{max(low, 0.0):.2f} or {high:.2f} times as many beyond {t:g}")
+    level = ALPHA / (2 * len(each))
+    seen = [
+        _seen_beyond(t, total, chance, level) for t, chance in zip(BEYOND, chances, strict=True)
+    ]
     return Finding(
         audit=NAMES[3],
         claim=CLAIMS[3],

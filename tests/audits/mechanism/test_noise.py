@@ -3,12 +3,14 @@ devices.
 """
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
+from scipy.stats import binom, norm
 
 from audits.finding import ALPHA
 from audits.mechanism import density, faults, noise_law
@@ -291,6 +293,21 @@ def test_tails_that_are_too_light_or_heavy_are_seen():
     assert tails([heavy], 1.0, False).measured > 1
     assert tails([heavy], 1.0, False).verdict == "violated"
     assert tails([random.normal(size=1 << 20)], 1.0, False).verdict == "consistent"
+
+
+@pytest.mark.parametrize("total", [3_000, 200_000])
+def test_the_power_over_tails_is_that_of_simulated_counts(total):
+    """As many draws beyond as are stated are refuted in 95% of runs, by the test as it stands."""
+    random, level = np.random.default_rng(0), ALPHA / (2 * len(noise_law.BEYOND))
+    for t in noise_law.BEYOND:
+        chance = 2 * norm.sf(t)
+        *low, high = re.findall(r"\d+\.\d+", noise_law._seen_beyond(t, total, chance, level))
+        assert len(low) == (binom.cdf(0, total, chance) <= level)  # where none at all says enough
+        for stated in (*low, high):
+            counts = random.binomial(total, float(stated) * chance, size=20_000)
+            tail = np.minimum(binom.sf(counts - 1, total, chance), binom.cdf(counts, total, chance))
+            assert np.mean(tail <= level) > 0.945
+            assert np.mean(tail <= level) < 0.999 or float(stated) < 0.2
 
 
 @pytest.mark.parametrize("cut", [3.0, 4.0])
