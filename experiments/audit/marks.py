@@ -57,9 +57,9 @@ def _facts(blocks: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
                 yield (verdict, text)
             case Table(_, rows):
                 yield from ((row[0], place, cell) for row in rows for place, cell in enumerate(row))
-            case Card(name, _, claim, numbers, remarks):
-                yield from ((name, text) for text in (claim, *remarks))
-                yield from ((name, label, value) for label, value in numbers)
+            case Card(name, verdict, claim, numbers, remarks):
+                yield from ((name, verdict, text) for text in (claim, *remarks))
+                yield from ((name, verdict, label, value) for label, value in numbers)
             case Folded(_, cards):
                 yield from _facts(cards)
             case Picture(_, title, alt):
@@ -85,11 +85,11 @@ def _marked(block: Any, shown: set[tuple[Any, ...]]) -> Any:
             ]
             return block._replace(rows=rows)
         case Card():
-            name = block.name
+            of = block.name, block.verdict
             return block._replace(
-                claim=text(name, block.claim),
-                numbers=[(label, text(name, label, value)) for label, value in block.numbers],
-                remarks=[text(name, remark) for remark in block.remarks],
+                claim=text(*of, block.claim),
+                numbers=[(label, text(*of, label, value)) for label, value in block.numbers],
+                remarks=[text(*of, remark) for remark in block.remarks],
             )
         case Folded():
             return block._replace(cards=[_marked(card, shown) for card in block.cards])

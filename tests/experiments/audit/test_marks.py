@@ -43,7 +43,7 @@ def test_what_a_public_report_says_is_not_marked_and_all_else_is(whole, sections
     public = set(texts([s.blocks for s in audit_view.sections(audit_report.public(whole), None)]))
     kept = {text for text in texts([s.blocks for s in sections]) if isinstance(text, marks.Kept)}
     assert f"Power: {POWER}." in kept
-    assert not kept & public
+    assert kept & public == {"Why: it is so."}  # of an undecided finding, and of no claim
     for text in texts([section.blocks for section in sections]):
         measured = str(SECRET) in text and f"anything above {SECRET} would be seen" not in text
         if measured or number(SECRET) in text:
@@ -59,6 +59,16 @@ def test_a_number_is_marked_by_what_it_says_and_not_by_its_value():
     (section,) = marks.marked(card(("measured", "1"), ("claimed", "1")), card(("claimed", "1")))
     (_, measured), (_, claimed) = section.blocks[0].numbers
     assert (type(measured), type(claimed)) == (marks.Kept, str)
+
+
+def test_why_nothing_could_be_said_is_marked_beside_why_there_is_no_claim(sections):
+    """The first is measured, the other follows from the claim; both read alike here."""
+    cards = [block for part in sections for block in part.blocks if isinstance(block, Card)]
+    (undecided,) = [card for card in cards if card.verdict == "inconclusive"]
+    folded = [block for part in sections for block in part.blocks if isinstance(block, Folded)]
+    ((no_claim,),) = [block.cards for block in folded]
+    assert undecided.remarks == no_claim.remarks
+    assert [type(card.remarks[0]) for card in (undecided, no_claim)] == [marks.Kept, str]
 
 
 def test_what_is_folded_is_marked_too():
