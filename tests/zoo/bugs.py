@@ -261,6 +261,36 @@ def crowd_of_raters(mechanism):
     return mechanism._replace(query=Partial(_absent_members, mechanism.query))
 
 
+# --- rare places
+
+
+def _twice_query(query, where, state, data, coins):
+    """Some rows of the statistics count twice."""
+    statistics, info = query(state, data, coins)
+    return where(statistics, data), info
+
+
+def _twice(rows, which):
+    return jnp.where(which[:, None], rows + rows, rows)
+
+
+def one_item(statistics, data):
+    users, items = statistics
+    return users, _twice(items, jnp.arange(len(items)) == 3)
+
+
+def the_least_active(statistics, data):
+    count = layout.sum_by_user(data, lambda row, columns, values, present: present.sum(), (), ())
+    return _twice(statistics, count == jnp.min(count))
+
+
+def counted_twice(where):
+    def plant(mechanism):
+        return mechanism._replace(query=Partial(_twice_query, mechanism.query, Partial(where)))
+
+    return plant
+
+
 # --- samples: who is in is chosen otherwise, and the rest asked with certainty
 
 
@@ -290,6 +320,19 @@ def twice_as_often(rate, state, values, coins):
 
 def by_value(rate, state, values, coins):
     return jax.random.uniform(coins, values.shape) < rate * jnp.where(values > 3, 1.0, 0.5)
+
+
+def by_error(rate, state, values, coins):
+    """What is not expected is drawn more often, the rest less."""
+    users, items, center = state.public
+    error = jnp.abs(values - center - users @ items.T)
+    return jax.random.uniform(coins, values.shape) < rate * jnp.where(error > 1, 1.5, 0.75)
+
+
+def by_activity(rate, state, values, coins):
+    """Of who rated less than half of the items every rating is drawn twice as often."""
+    few = jnp.mean(values != 0, axis=1, keepdims=True) < 0.5
+    return jax.random.uniform(coins, values.shape) < rate * jnp.where(few, 2.0, 1.0)
 
 
 def by_place(rate, state, values, coins):
