@@ -40,6 +40,7 @@ from audits.release.guesses import Guesses
 
 LINES = 96
 LEAST = 1e-12  # δ where a curve of lines begins
+FARTHEST = 700.0  # ε whose e^ε a float holds
 
 
 class Curve(NamedTuple):
@@ -61,11 +62,15 @@ class Curve(NamedTuple):
 
 
 def lines(points: Sequence[tuple[float, float]]) -> Curve:
-    """The curve of points (ε, δ), for an event and for what is left without it."""
+    """The curve of points (ε, δ), for an event and for what is left without it.
+
+    Beyond ε = 700 a point says nothing that a float could hold.
+    """
+    points = [(epsilon, delta) for epsilon, delta in points if epsilon <= FARTHEST]
     found = [(math.exp(-epsilon), math.exp(-epsilon) * delta) for epsilon, delta in points]
     found += [(math.exp(epsilon), math.exp(epsilon) - 1 + delta) for epsilon, delta in points]
     best: dict[float, float] = {}
-    for slope, offset in sorted(found):
+    for slope, offset in sorted([(0.0, 0.0), *found]):
         best[slope] = min(offset, best.get(slope, math.inf))
     breaks: list[float] = []
     for (slope, offset), (steeper, further) in itertools.pairwise(best.items()):
@@ -93,7 +98,7 @@ def of_losses(losses: Sequence[Loss], delta: float, *, unit: Unit) -> Curve:
     if not math.isfinite(most):
         return lines([(price.epsilon(losses, delta, unit=unit), delta)])
     away = losses_of.distance(losses)
-    grid = [most * place / (LINES - 1) for place in range(LINES)]
+    grid = [min(most, FARTHEST) * place / (LINES - 1) for place in range(LINES)]
     return lines([(at, delta_of(at) + (1 + math.exp(at)) * away) for at in grid])
 
 

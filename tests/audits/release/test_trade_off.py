@@ -82,19 +82,30 @@ def test_the_curve_of_losses_is_theirs():
     assert found == trade_off.of_gaussian(math.sqrt(2 * rho))
     away = Gaussian(num_steps=4, noise_multiplier=3.0, distance=1e-3)
     worse = trade_off.of_losses((away,), 1e-5, unit="rating value")
-    assert all(a > b for a, b in zip(worse.offsets, found.offsets, strict=True))
+    assert all(a > b for a, b in zip(worse.offsets[1:], found.offsets[1:], strict=True))
     sampled = trade_off.of_losses(
         (SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=10),),
         1e-5,
         unit="rating presence",
     )
-    assert len(sampled.slopes) == 2 * trade_off.LINES - 1
+    assert len(sampled.slopes) == 2 * trade_off.LINES
     for losses, delta in (
         ((Pure(epsilon=1.5),), 0.0),
         ((Approximate(epsilon=1.5, delta=1e-5),), 1e-5),
     ):
         one = trade_off.of_losses(losses, delta, unit="user")
         assert one == trade_off.lines([(1.5, delta)])
+
+
+@pytest.mark.parametrize("multiplier", [0.04, 1e-3])
+def test_a_claim_of_thousands_allows_everything(multiplier):
+    """Its ε is so large that no float holds e^ε: a user with many ratings may pay that much."""
+    loss = Gaussian(num_steps=20, noise_multiplier=multiplier, distance=1e-38)
+    assert price.epsilon_exact(loss.num_steps / (2 * multiplier**2), 1e-5) > trade_off.FARTHEST
+    curve = trade_off.of_losses((loss,), 1e-5, unit="rating value")
+    assert trade_off.p_value(Guesses(1000, 1000, 1000), curve) == 1.0
+    one = trade_off.of_losses((Approximate(epsilon=1e4, delta=1e-6),), 1e-5, unit="user")
+    assert trade_off.p_value(Guesses(1000, 1000, 1000), one) == 1.0
 
 
 REPEATS = 300
