@@ -2,6 +2,7 @@
 figures, the command.
 """
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -231,6 +232,7 @@ def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, c
 
 
 def test_the_full_scale_has_more_epochs_and_seeds_and_says_so(tmp_path, capsys, monkeypatch):
+    importlib.import_module("experiments.reproduce.paper002.claims")  # it reads the whole table
     monkeypatch.setattr(table, "FIG1", {"regular": Line("regular", 3, 1.0)})
     folder = data_folder(tmp_path / "data")
     words = (
