@@ -42,10 +42,17 @@ QUICK = {  # arguments of each where `quick`: less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 4, "num_samples": 512},
     "privacy loss": {"num_neighbours": 1, "num_runs": 128, "deltas": (1e-2,)},
-    "membership": {"num_shadows": 32, "num_targets": 12},
+    "membership": {"num_shadows": 32, "num_targets": 8},
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},
-    "lookup": {"num_neighbours": 4, "num_places": 1, "both_ends": False},
+    "lookup": {
+        "num_neighbours": 4,
+        "num_places": 1,
+        "num_runs": 2_048,
+        "num_drawn": 1 << 16,
+        "num_whole": 1 << 16,
+        "both_ends": False,
+    },
 }
 NOT_QUICK = (
     "one run",

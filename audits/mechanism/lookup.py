@@ -40,10 +40,11 @@ from dpmf_jax.protocol import Mechanism, State
 
 NAME = "noise: lookup"
 CLAIM = "no table of what each of two worlds can make tells which of them made a response"
-DRAWN, DRAWN_WHOLE = 1 << 26, 1 << 18  # numbers of a table that is drawn; of whole numbers
+DRAWN, DRAWN_WHOLE = 1 << 22, 1 << 18  # numbers of a table that is drawn; of whole numbers
 PIECE = 1 << 22  # numbers of a table that are drawn before they are compared
 RUNS = 1 << 13  # responses of each world that are looked up
 TRIED = 1 << 12  # draws that show whether the words that were counted are all that a number takes
+FEW = 16  # part of all words that shows first whether a number takes one
 WORK = 1 << 28  # numbers drawn for one table, or for all lookups of one world
 BATCH = 1 << 20  # numbers drawn at once
 
@@ -89,6 +90,7 @@ def audit(
     num_places: int = 2,
     num_runs: int = RUNS,
     num_drawn: int = DRAWN,
+    num_whole: int = DRAWN_WHOLE,
     both_ends: bool = True,
 ) -> list[Finding]:
     """One finding: do lookups tell the worlds apart, in the first step or the last (at most 32nd)?
@@ -103,7 +105,8 @@ def audit(
       num_neighbours: among which pairs are chosen.
       num_places: entries of a response that are looked up, at each step.
       num_runs: responses of each world that are looked up.
-      num_drawn: numbers of a table of draws; of whole numbers 2^18 at most.
+      num_drawn: numbers of a table of draws, where they are floats.
+      num_whole: the same, where they are whole numbers.
       both_ends: whether to try the first step too, not only the last.
     """
     try:
@@ -139,7 +142,7 @@ def audit(
             worlds = tuple(zip(own_states, datas, strict=True))
             where = {"step": step, "leaf": place.leaf, "entry": place.entry, "position": place.pair}
             found += _lookups(
-                mechanism, draw_key, worlds, place, guarantee, where, num_runs, num_drawn
+                mechanism, draw_key, worlds, place, guarantee, where, num_runs, num_drawn, num_whole
             )
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist()}
     if not found:
@@ -189,6 +192,7 @@ def _lookups(
     where: dict[str, Any],
     num_runs: int,
     num_drawn: int,
+    num_whole: int,
 ) -> list[Lookup]:
     """Lookups at one place, in both directions and in every view."""
     sampled = lookup_places.has_coins(mechanism)
@@ -238,14 +242,15 @@ def _lookups(
     if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
         counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
         some = numbers(drawn(own_key, TRIED), statistics[0][0])
-        one_word = bool(
-            np.mean(
-                lookup_tables.counts([numbers(counting, statistics[0][0], True)], some, "value") > 0
-            )
-            > 0.99
-        )
-    most = min(num_drawn, DRAWN_WHOLE) if whole else num_drawn
-    num = min(most, max(1, WORK // entries) * rows)
+
+        def known(keys: jax.Array) -> float:
+            made = numbers(keys, statistics[0][0], True)
+            return float(np.mean(lookup_tables.counts([made], some, "value") > 0))
+
+        # of one word each, as many are among those of the first words as these are of all words
+        first = max(1, len(counting) // FEW)
+        one_word = known(counting[:first]) > 0.5 * first / len(counting) and known(counting) > 0.99
+    num = min(num_whole if whole else num_drawn, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

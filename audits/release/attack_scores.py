@@ -74,8 +74,9 @@ def score(
     """
     inside = coins[:, chosen]
     if attack == "matched filter":
-        found = matched_filter(rows[own], coins[own], rows[attacked])
-        return Scores(found.shadows[:, chosen], found.trials[:, chosen])
+        tossed = chosen | (coins[own].any(0) & ~coins[own].all(0))  # others are always in
+        found = matched_filter(rows[own], coins[own][:, tossed], rows[attacked])
+        return Scores(found.shadows[:, chosen[tossed]], found.trials[:, chosen[tossed]])
     statistic = _statistic(seen, plan)[:, chosen]
     if attack == "loss threshold":
         return _high_for_members(Scores(statistic[own], statistic[attacked]), inside[own])

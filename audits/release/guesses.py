@@ -8,7 +8,8 @@ that follows a claim's whole curve, `judging` the verdict.
 
 Runs one after the other, with fresh coins, are one mechanism on the canaries of all of them, each
 of which touches its own run alone. So guesses of many runs are counted together, exactly. Guesses
-see releases, never a coin.
+see releases, never a coin. Where a guess sees its own run alone, the runs are independent, and
+`judging.tails_of_runs` says more.
 
 With r fixed beforehand this is the test of TPR ≤ e^ε·FPR + δ for guesses "in", and of the mirrored
 one for "out".
@@ -136,8 +137,33 @@ def choose_shares(scores: np.ndarray, inside: np.ndarray, epsilon: float) -> Sha
     return Shares(pairs[int(np.argmax(np.round(low, 6)))], pairs[sharpest])
 
 
+class ByRun(NamedTuple):
+    """Guesses about every canary of each of several independent runs.
+
+    Attributes:
+      runs: how many.
+      canaries: m, of each run.
+      right: how many guesses were right, of runs·m.
+    """
+
+    runs: int
+    canaries: int
+    right: int
+
+
+def guess_by_run(scores: np.ndarray, inside: np.ndarray, threshold: float) -> ByRun:
+    """Guesses of "in" at scores of at least the threshold, of "out" below; [runs, canaries]."""
+    return ByRun(*inside.shape, int(np.sum((scores >= threshold) == inside)))
+
+
 class Tried(NamedTuple):
-    """Two sets of guesses of one attack, fixed beforehand: for the bound, and for the verdict."""
+    """Guesses of one attack, all fixed beforehand.
+
+    Attributes:
+      widest, sharpest: for the bound, and for the verdict.
+      by_run: for the verdict too; None where there is but one run.
+    """
 
     widest: Guesses
     sharpest: Guesses
+    by_run: ByRun | None = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from accounting import gaussian, price
 from accounting.guarantee import Guarantee
 from accounting.loss import Approximate
@@ -62,6 +64,23 @@ def p_value(guesses_made: Guesses, claim: Claim) -> float:
     if claim.curve is None:
         return found
     return min(found, trade_off.p_value(guesses_made, claim.curve))
+
+
+def tails_of_runs(runs: int, canaries: int, claim: Claim) -> np.ndarray:
+    """Upper bounds on P(at least v guesses are right) over independent runs, at v = 0, 1, ...
+
+    Every canary of every run is guessed about. Of the m of one run at least k are told rightly with
+    probability at most t_k, by `p_value`. So the sum over the runs is no more likely to be large
+    than that of independent numbers with these tails.
+
+    Returns: float64[runs·canaries + 1].
+    """
+    tails = [p_value(Guesses(canaries, canaries, right), claim) for right in range(canaries + 1)]
+    each = -np.diff(np.minimum.accumulate([1.0, *tails[1:], 0.0]))
+    total = np.ones(1)
+    for _ in range(runs):
+        total = np.convolve(total, each)
+    return np.minimum(1.0, np.cumsum(total[::-1])[::-1])
 
 
 def least_right(num: int, made: int, claim: Claim, alpha: float) -> int | None:
@@ -132,6 +151,20 @@ def epsilon_seen(num: int, made: int, claim: Claim, alpha: float, power: float =
     return float(brentq(missing, 0.0, most)) if missing(most) > 0 > missing(0.0) else math.inf
 
 
+def _epsilon_seen_by_run(tails: np.ndarray, alpha: float, power: float = 0.95) -> float:
+    """As `epsilon_seen`, of guesses run by run with these `tails_of_runs`."""
+    from scipy.optimize import brentq
+
+    if tails[-1] > alpha:
+        return math.inf
+    least, made = int(np.argmax(tails <= alpha)), len(tails) - 1
+
+    def missing(at: float) -> float:
+        return guesses.p_right(least, made, at) - power
+
+    return float(brentq(missing, 0.0, guesses.MOST)) if missing(guesses.MOST) > 0 else math.inf
+
+
 def epsilon_bound(found: Guesses, claim: Claim, alpha: float) -> float:
     """A lower bound on ε at the claim's δ, right with 1 - α; 0 where nothing is refuted.
 
@@ -162,29 +195,38 @@ def judge(
       weak: why a claim that is not refuted stays open; None where nothing speaks against the
         attack.
     """
-    alpha = ALPHA / len(tests)
+    shares = len(tests) + sum(test.by_run is not None for test in tests.values())
+    alpha = ALPHA / shares
     p_values = {what: p_value(test.sharpest, claim) for what, test in tests.items()}
-    bounds = [epsilon_bound(test.widest, claim, 0.05 / len(tests)) for test in tests.values()]
-    seen = min(
+    seen = [
         epsilon_seen(t.sharpest.canaries, t.sharpest.made, claim, alpha) for t in tests.values()
-    )
+    ]
+    tails: dict[tuple[int, int], np.ndarray] = {}
+    for what, test in tests.items():
+        if test.by_run is not None:
+            runs, canaries, right = test.by_run
+            if (runs, canaries) not in tails:
+                tails[runs, canaries] = tails_of_runs(runs, canaries, claim)
+                seen.append(_epsilon_seen_by_run(tails[runs, canaries], alpha))
+            p_values[f"{what}, run by run"] = float(tails[runs, canaries][right])
+    bounds = [epsilon_bound(test.widest, claim, 0.05 / len(tests)) for test in tests.values()]
     broken = min(p_values.values()) <= alpha
     details = details | {
         "alpha": ALPHA,
         "guesses": {
-            what: {kind: g._asdict() for kind, g in test._asdict().items()}
+            what: {kind: g._asdict() for kind, g in test._asdict().items() if g is not None}
             for what, test in tests.items()
         },
         "p_values": p_values,
         "power": (
-            f"guesses that are right as often as ε = {seen:.4g} allows would be seen with"
+            f"guesses that are right as often as ε = {min(seen):.4g} allows would be seen with"
             " probability 0.95; how far this attack is from the best is not known"
-            if math.isfinite(seen)
+            if math.isfinite(min(seen))
             else "none: were all guesses right, the claim would still stand"
         ),
         "replay": replay,
     }
-    if not math.isfinite(seen):
+    if not math.isfinite(min(seen)):
         made = max(test.sharpest.made for test in tests.values())
         weak = weak or (
             f"{made} guesses are too few to refute ε = {claim.epsilon:.4g} at δ = {claim.delta:g}"

@@ -14,6 +14,7 @@ value alone: there a canary is low or high.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +36,10 @@ from dpmf_jax.protocol import Mechanism, Phase
 
 LEVELS = ("rating", "user")
 NUM_SHADOWS, LEAST = 64, 16
-NUM_TARGETS = 24
+NUM_TARGETS = 12
+SPARE = 2  # candidates for a canary
 WORK = 1 << 30  # `shadows.work` times shadows, about what a minute can do
+VAST = 10.0  # an ε that lets 22,026 guesses of 22,027 be right
 STRONG = 0.9  # the AUC that the control must reach, or a private row says nothing
 ATTACKED = 2  # the role of a run that is no attacker's shadow
 
@@ -68,11 +71,12 @@ def audit(
     num_targets: int = NUM_TARGETS,
     control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
-    """Four findings: on a rating and on a user, by an insider and by an outsider.
+    """Two findings: on a rating and on a user, each attacked by an insider and by an outsider.
 
     Where the guarantee is for a rating, a user's claim is its price for all of the user's ratings.
 
-    violated: refuted at `finding.ALPHA`, a third for each attack.
+    violated: refuted at `finding.ALPHA`, shared by the attackers, their attacks, and two ways to
+      count what they guess (`judging`).
     measured: a lower bound on ε, right with 95%.
 
     Args:
@@ -80,14 +84,15 @@ def audit(
       num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
         and the control half of all these runs. None: 64, or what about a minute can do, at least
         16.
-      num_targets: ratings that are canaries. A sixth as many users are, since each user moves the
+      num_targets: ratings that are canaries. A third as many users are, since each user moves the
         data of the others.
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
-        Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive.
+        Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive. Its runs
+        also choose the canaries: of twice as many, those which it gives away most.
     """
     phases = (*earlier, (mechanism, num_steps))
     guarantee = compose(*(one.guarantee(steps) for one, steps in phases))
-    names = {(level, who): f"membership: {level}, {who}" for level in LEVELS for who in ATTACKERS}
+    names = {level: f"membership: {level}" for level in LEVELS}
     if shadows.nothing_released(shadows.released(mechanism, data)):
         return [
             not_applicable(name, "a release tells nothing", "nothing is released")
@@ -96,6 +101,7 @@ def audit(
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
     all_steps = sum(steps for _, steps in phases)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
+    num_users = max(2, num_targets // 3)
     plan = canaries.plan(
         np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
         ratings,
@@ -103,8 +109,8 @@ def audit(
         presence=guarantee.unit != "rating value",
         side=shadows.one_sided(shadows.released(mechanism, data)),
         change=guarantee.largest_change,
-        num_ratings=num_targets,
-        num_users=max(1, num_targets // 6),
+        num_ratings=SPARE * num_targets,
+        num_users=SPARE * num_users,
     )
     # Of each run; 0 and 1: an attacker's shadow.
     role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
@@ -112,16 +118,12 @@ def audit(
     keys, starts = jax.random.split(run_key, len(role)), jax.random.split(start_key, len(role))
     same = jnp.broadcast_to(starts[-1], starts.shape)
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
-    seen: dict[str, Seen] = {}
     at_once = -(-len(role) // 4)  # half of the control's runs
     silent_phases = [(control(one), steps) for one, steps in phases]
-    for which, attacked in (("private", phases), ("control", silent_phases)):
-        if which == "control" and guarantee.status == "none":
-            continue  # there is nothing to judge, so nothing to compare with
-        # Where there is no noise, half the runs will do.
-        taken = np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0
-        observed = shadows.observe(
-            attacked,
+
+    def observed(which: Sequence[Phase], taken: np.ndarray) -> Seen:
+        found = shadows.observe(
+            which,
             ratings,
             data,
             plan,
@@ -131,7 +133,21 @@ def audit(
             stranger=role[taken] == 1,
             at_once=at_once,
         )
-        seen[which] = Seen(*observed, coins[taken], role[taken])
+        return Seen(*found, coins[taken], role[taken])
+
+    # Where there is no noise, half the runs will do. Where nothing is claimed, there is nothing to
+    # judge, so nothing to compare with.
+    half, compared = np.arange(len(role)) % 2 == 0, guarantee.status != "none"
+    search = observed(silent_phases, half & (role == 0)) if compared else None
+    of_level = {
+        level: (np.arange(plan.num) < plan.num_ratings) == (level == "rating") for level in LEVELS
+    }
+    most = {"rating": num_targets, "user": num_users}
+    chosen = {level: _most_telling(search, plan, of_level[level], most[level]) for level in LEVELS}
+    coins |= ~np.any([*chosen.values()], axis=0)  # the others are in, in every run
+    seen = {"private": observed(phases, role >= 0)}
+    if compared:
+        seen["control"] = observed(silent_phases, half)
     replay = {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "data_sha256": ratings.sha256(),
@@ -140,8 +156,8 @@ def audit(
     }
     settings = {"shadows": num, "runs_attacked": num, "steps": num_steps}
     return [
-        _finding(names[level, who], level, who, guarantee, ratings, plan, seen, replay, settings)
-        for level, who in names
+        _finding(name, level, chosen[level], guarantee, ratings, plan, seen, replay, settings)
+        for level, name in names.items()
     ]
 
 
@@ -160,10 +176,37 @@ def _coins(key: jax.Array, role: np.ndarray, num: int) -> np.ndarray:
     return coins
 
 
+def _apart(scores: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Each canary's distance of the mean scores in and out, in spreads of both; [canaries]."""
+    found = np.zeros(scores.shape[1])
+    for at, (score, coins) in enumerate(zip(scores.T, inside.T, strict=True)):
+        both = score[coins], score[~coins]
+        if min(map(len, both)) > 1:
+            spread = math.sqrt(sum(map(np.var, both)) / 2)
+            found[at] = (np.mean(both[0]) - np.mean(both[1])) / (spread + 1e-12)
+    return np.nan_to_num(found)
+
+
+def _most_telling(search: Seen | None, plan: Plan, candidates: np.ndarray, most: int) -> np.ndarray:
+    """bool[canaries]: the candidates that runs without noise tell best; the first without a search.
+
+    No private run has a say, so whatever is chosen, the test of the private runs is exact.
+    """
+    at = np.flatnonzero(candidates)
+    if search is not None and len(at) > most:
+        own, inside = search.role == 0, search.coins[:, candidates]
+        of_all = search.predictions[:, 0], search.rows, plan, candidates, search.coins, own, own
+        apart = [_apart(attack_scores.score(attack, *of_all).shadows, inside) for attack in ATTACKS]
+        at = at[np.argsort(-np.max(apart, axis=0), kind="stable")]
+    chosen = np.zeros(plan.num, bool)
+    chosen[at[:most]] = True
+    return chosen
+
+
 def _finding(
     name: str,
     level: str,
-    who: str,
+    chosen: np.ndarray,
     guarantee: Guarantee,
     ratings: Ratings,
     plan: Plan,
@@ -171,42 +214,36 @@ def _finding(
     replay: dict[str, Any],
     settings: dict[str, Any],
 ) -> Finding:
-    chosen = np.arange(plan.num) < plan.num_ratings
-    chosen = chosen if level == "rating" else ~chosen
+    """The finding about the chosen canaries, bool[canaries]."""
     what = _question(level, plan)
+    claim = f"from the release nobody tells {what}"
     if not chosen.any():
-        return not_applicable(
-            name, f"nobody tells {what}", f"there are too few {level}s for a canary"
-        )
+        return not_applicable(name, claim, f"there are too few {level}s for a canary")
     num = np.sum(runs["private"].role == ATTACKED) * np.sum(chosen)
     stated, claimed, why = _claimed(level, guarantee, plan, int(num))
     replay = replay | {"pair": canaries.describe(ratings, plan, int(np.argmax(chosen)))}
     tests: dict[str, guesses.Tried] = {}
     table, areas = [], {"private": 0.0, "control": 0.0}
     for which, (predictions, rows, coins, role) in runs.items():
-        seen = predictions[:, min(ATTACKERS.index(who), predictions.shape[1] - 1)]
-        if not (np.isfinite(seen).all() and np.isfinite(rows).all()):
-            return inconclusive(
-                name, f"nobody tells {what}", f"the {which} descent diverged", replay=replay
-            )
-        own, attacked = role == ATTACKERS.index(who), role == ATTACKED
-        inside = coins[:, chosen]
-        if any(len(np.unique(inside[part])) < 2 for part in (own, attacked)):
-            return inconclusive(
-                name, f"nobody tells {what}", "too few runs: all coins fell alike", replay=replay
-            )
-        for attack in ATTACKS:
-            scores = attack_scores.score(attack, seen, rows, plan, chosen, coins, own, attacked)
-            row = _row(scores, inside[own], inside[attacked])
-            areas[which] = max(areas[which], row["auc"])
-            if claimed is not None and stated is not None:
-                row["advantage_bound"] = roc.advantage_bound(*stated)
-                if which == "private":
-                    shares = guesses.choose_shares(scores.shadows, inside[own], claimed.epsilon)
-                    tests[attack] = guesses.Tried(
-                        *(guesses.guess(scores.trials, inside[attacked], pair) for pair in shares)
-                    )
-            table.append({"attack": attack, "mechanism": which} | row)
+        if not (np.isfinite(predictions).all() and np.isfinite(rows).all()):
+            return inconclusive(name, claim, f"the {which} descent diverged", replay=replay)
+        attacked, inside = role == ATTACKED, coins[:, chosen]
+        for place, who in enumerate(ATTACKERS):
+            seen, own = predictions[:, min(place, predictions.shape[1] - 1)], role == place
+            if any(len(np.unique(inside[part])) < 2 for part in (own, attacked)):
+                why = "too few runs: all coins fell alike"
+                return inconclusive(name, claim, why, replay=replay)
+            for attack in ATTACKS:
+                scores = attack_scores.score(attack, seen, rows, plan, chosen, coins, own, attacked)
+                row = _row(scores, inside[own], inside[attacked])
+                areas[which] = max(areas[which], row["auc"])
+                if claimed is not None and stated is not None:
+                    row["advantage_bound"] = roc.advantage_bound(*stated)
+                    if which == "private":
+                        tests[f"{attack}, {who}"] = _tried(
+                            scores, inside[own], inside[attacked], claimed.epsilon
+                        )
+                table.append({"attack": f"{attack}, {who}", "mechanism": which} | row)
     details = settings | {
         "targets": int(np.sum(chosen)),
         "unit": guarantee.unit,
@@ -214,11 +251,10 @@ def _finding(
         "attacks": table,
     }
     if claimed is None:
-        claim = f"no price is stated for whoever tells {what}"
         most = max(row["auc"] for row in table if row["mechanism"] == "private")
         return Finding(
             audit=name,
-            claim=claim,
+            claim=f"no price that rules anything out is stated for whoever tells {what}",
             verdict="not applicable",
             details=details | {"why": why, "auc": most, "replay": replay},
         )
@@ -230,13 +266,21 @@ def _finding(
         )
     return judging.judge(
         name,
-        f"from the release nobody tells {what} better than (ε, δ) = ({claimed.epsilon:.6g},"
-        f" {claimed.delta:g}) allows",
+        f"{claim} better than (ε, δ) = ({claimed.epsilon:.6g}, {claimed.delta:g}) allows",
         tests,
         claimed,
         details=details | {"control_auc": areas["control"]},
         replay=replay,
         weak=weak,
+    )
+
+
+def _tried(scores: Scores, own: np.ndarray, attacked: np.ndarray, epsilon: float) -> guesses.Tried:
+    """Guesses about the attacked runs' coins; all that is chosen is chosen on the shadows' own."""
+    shares = guesses.choose_shares(scores.shadows, own, epsilon)
+    return guesses.Tried(
+        *(guesses.guess(scores.trials, attacked, pair) for pair in shares),
+        guesses.guess_by_run(scores.trials, attacked, roc.best_threshold(scores.shadows, own)),
     )
 
 
@@ -259,13 +303,21 @@ def _claimed(
     if level == "rating" or guarantee.unit == "user":
         return (guarantee.epsilon, guarantee.delta), judging.claim_at(guarantee, num), None
     own = user.losses(guarantee.losses, plan.largest)
+    epsilon = math.inf if own is None else guarantee.for_user(plan.largest).epsilon
+    if own is not None and epsilon >= VAST:
+        return (
+            None,
+            None,
+            f"the guarantee is that of one {guarantee.unit}: of {plan.largest}, all of a user's,"
+            f" the price is {f'ε = {epsilon:.4g}' if epsilon < math.inf else 'no finite ε'}, which"
+            " lets everybody be told",
+        )
     if own is None:
         return (
             None,
             None,
             f"the guarantee is that of one {guarantee.unit}, and says nothing of a user",
         )
-    epsilon = guarantee.for_user(plan.largest).epsilon
     for_user = dataclasses.replace(guarantee, losses=own, epsilon=epsilon, accountants={})
     return (epsilon, guarantee.delta), judging.claim_at(for_user, num), None
 

@@ -103,7 +103,8 @@ def audit(
     scores = _decoded(noisy[-1], effects, noisy[:-1] - effects.of(coins[known:-1]))
     promised = judging.claim_at(guarantee, plan.num)
     shares = [judging.best_share(plan.num, promised, alpha) for alpha in (0.05, ALPHA)]
-    test = Tried(*(guesses.guess(scores, inside, (share, share)) for share in shares))
+    widest, sharpest = (guesses.guess(scores, inside, (share, share)) for share in shares)
+    test = Tried(widest, sharpest)
     epsilon, delta = promised.epsilon, promised.delta
     details: dict[str, Any] = {"canaries": plan.num, "unit": guarantee.unit}
     if 0 < np.sum(inside) < plan.num:

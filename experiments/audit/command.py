@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
-from experiments.audit import registry, subjects
+from experiments.audit import registry, subjects, workers
 from experiments.audit import replay as audit_replay
 from experiments.audit import report as audit_report
 from experiments.audit import trial as audit_trial
@@ -69,15 +70,8 @@ def audit(command: Command) -> dict[str, Any]:
     if len(makers) == 1:
         console.say(f"auditing {next(iter(makers))}: {', '.join(families)}")
     parts = len(makers) * (len(families) + full)
-    with console.progress("audit", parts) as report, audit_trial.compiling(sizes):
-        told = audit_trial.run_all(
-            list(makers.values()),
-            families,
-            seed=command.seed,
-            sizes=sizes,
-            useful=full,
-            report=report,
-        )
+    with console.progress("audit", parts) as report:
+        told = _told(command, makers, families, sizes, full, report)
         report(parts, now="done")
     self_test: Sequence[Mapping[str, Any]] = ()
     if full:
@@ -93,6 +87,26 @@ def audit(command: Command) -> dict[str, Any]:
     document = audit_report.public(document) if command.public else document
     first = {name: value for name, value in document["trials"][0].items() if name not in document}
     return first | document if len(makers) == 1 else document
+
+
+def _told(
+    command: Command,
+    makers: Mapping[str, Callable[[], Trial]],
+    families: Sequence[str],
+    sizes: Sizes,
+    useful: bool,
+    report: Callable[..., None],
+) -> list[audit_trial.Told]:
+    """What is said of each trial; of several, side by side in processes of their own."""
+    settings = {"seed": command.seed, "sizes": sizes, "useful": useful}
+    if len(makers) > 1:
+        task = workers.Task({"command": audit_replay.kept_fields(command)}, families, **settings)
+        return workers.run_all(task, list(makers), report=report)
+    parts = itertools.count()
+    with audit_trial.compiling(sizes):
+        ((label, make),) = makers.items()
+        begins = lambda what: report(next(parts), now=f"{label}: {what}")  # noqa: E731
+        return [audit_trial.run(make(), families, **settings, report=begins)]
 
 
 def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:

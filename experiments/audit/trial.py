@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
-from experiments.cli import console, devices
+from experiments.cli import console
 from experiments.fit.mechanism_file import declared
 
 # Values of δ at which a claim is drawn.
@@ -22,8 +19,8 @@ ANOTHER = 1_000_003  # between the seeds of a finding's two keys
 CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))
 
 
-AT_ONCE = 5  # trials that run side by side, at most; and one more than cores, since each waits
-STRIDE = 3  # how far apart in the list those stand that begin together
+# What is said of a whole trial, and its findings; both for JSON.
+Told = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 class Trial(NamedTuple):
@@ -181,8 +178,8 @@ def run(
     sizes: Sizes,
     useful: bool,
     report: Callable[[str], None],
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(what is said of the whole trial, its findings), both for JSON.
+) -> Told:
+    """What is said of the whole trial, and its findings.
 
     Args:
       useful: whether to train once, and compare with the simple controls.
@@ -222,56 +219,6 @@ def run(
         told["utility"] = utility(trial, seed)
         seconds["utility"] = round(time.perf_counter() - started, 2)
     return console.plain(told | {"seconds": seconds}), console.plain(found)
-
-
-def run_all(
-    makers: Sequence[Callable[[], Trial]],
-    families: Sequence[str],
-    *,
-    seed: int,
-    sizes: Sizes,
-    useful: bool,
-    report: Callable[..., None],
-) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What `run` says of each trial, in their order.
-
-    Several run at a time, since most of the time goes into compiling.
-
-    report: called with how many parts are done, and the name of what begins.
-    """
-    from dpmf_jax.devices import programs
-
-    stopped, parts = threading.Event(), itertools.count()
-
-    def one(place: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        def begun(what: str) -> None:
-            if stopped.is_set():
-                raise RuntimeError("another trial ended in an error")
-            report(next(parts), now=f"{trial.label}: {what}")
-
-        trial = makers[place]()
-        told = run(trial, families, seed=seed, sizes=sizes, useful=useful, report=begun)
-        if len(makers) > 1:
-            spent = ", ".join(
-                f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items()
-            )
-            console.say(f"{trial.label}: {len(told[1])} findings; {spent}")
-            programs.make_room()
-        return told
-
-    if len(makers) == 1:
-        return [one(0)]
-    # Neighbours in the list share programs: one of them compiles, long before the others ask.
-    order = [place for first in range(STRIDE) for place in range(first, len(makers), STRIDE)]
-    pool = ThreadPoolExecutor(min(devices.cores() + 1, AT_ONCE))
-    try:
-        futures = {place: pool.submit(one, place) for place in order}
-        for future in as_completed(futures.values()):
-            future.result()
-        return [futures[place].result() for place in range(len(makers))]
-    finally:
-        stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def curve(guarantee: Any) -> list[list[float]]:

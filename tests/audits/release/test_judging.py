@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom, norm
 
 from accounting import gaussian as price
 from accounting import guarantee as guarantees
@@ -122,3 +123,56 @@ def test_the_claim_is_judged_where_its_delta_blunts_nothing():
     assert judging.claim_at(pure, 1000) == Claim(1.0, 0.0)
     only = guarantees.priced(losses=(Approximate(epsilon=1.0, delta=1e-5),), delta=1e-5, **settings)
     assert judging.claim_at(only, 1000) == Claim(1.0, 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "canaries"), [(1.0, 1), (1.0, 5), (3.0, 12)])
+def test_runs_of_randomised_response_are_bounded_by_their_own_law(epsilon, canaries):
+    """Pure ε lets each guess be right with e^ε/(e^ε + 1), independently: nothing is lost."""
+    tails = judging.tails_of_runs(7, canaries, Claim(epsilon, 0.0))
+    rate = 1 / (1 + math.exp(-epsilon))
+    exact = binom.sf(np.arange(7 * canaries + 1) - 1, 7 * canaries, rate)
+    np.testing.assert_allclose(tails, exact, rtol=1e-9)
+
+
+def test_a_canary_a_run_behind_normal_noise_is_bounded_by_its_own_law():
+    mu = 1.5
+    claim = Claim(8.0, 1e-9, trade_off.of_gaussian(mu), gaussian=True)
+    tails = judging.tails_of_runs(20, 1, claim)
+    exact = binom.sf(np.arange(21) - 1, 20, norm.cdf(mu / 2))
+    assert np.all(tails >= exact * (1 - 1e-9))
+    np.testing.assert_allclose(tails, exact, rtol=0.05)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_canaries_that_are_told_all_together_are_not_called_told_too_often(share):
+    """With that probability a run tells all of its canaries, and else none: (0, share)."""
+    runs, canaries = 16, 8
+    claim = Claim(0.0, share, trade_off.lines([(0.0, share)]))
+    tails = judging.tails_of_runs(runs, canaries, claim)
+    random = np.random.default_rng(0)
+    told = random.random((4000, runs)) < share
+    right = np.where(told, canaries, random.binomial(canaries, 0.5, told.shape)).sum(1)
+    for level in (0.2, 0.05, 0.01):
+        assert np.mean(tails[right] <= level) <= level + 3 * math.sqrt(level / 4000)
+
+
+def test_runs_refute_what_their_canaries_together_leave_open():
+    """Noise of ε = 8: one run in 10^5 may tell all of its canaries, and many runs may not."""
+    mu = math.sqrt(2 * price.solve_rho(8.0, 1e-5))
+    claim = Claim(
+        price.epsilon_exact(mu * mu / 2, 1e-9), 1e-9, trade_off.of_gaussian(mu), gaussian=True
+    )
+    assert judging.p_value(Guesses(192, 192, 192), claim) > ALPHA / 12
+    by_run = guesses.ByRun(32, 6, 192)
+    assert judging.tails_of_runs(32, 6, claim)[-1] < 1e-8
+    weak = Tried(Guesses(192, 192, 96), Guesses(192, 192, 96), by_run)
+    finding = judging.judge("n", "w", {"attack": weak}, claim, details={}, replay={})
+    assert finding.verdict == "violated"
+    assert min(finding.details["p_values"], key=finding.details["p_values"].get).endswith("by run")
+    honest = np.random.default_rng(0)
+    inside = honest.random((32, 6)) < 0.5
+    own = guesses.guess_by_run(mu * inside + honest.normal(size=(32, 6)), inside, mu / 2)
+    assert own.right == pytest.approx(192 * norm.cdf(mu / 2), abs=20)
+    still = judging.judge("n", "w", {"a": weak._replace(by_run=own)}, claim, details={}, replay={})
+    assert still.verdict == "consistent"
+    assert math.isfinite(float(still.details["power"].split("ε = ")[1].split()[0]))

@@ -45,7 +45,7 @@ def rows(finding, which):
 
 @pytest.mark.seconds
 def test_who_never_looks_is_never_called_violated():
-    """Two seeds, four findings each, no chance above 1e-4; and every AUC's interval, at that level,
+    """Two seeds, two findings each, no chance above 1e-4; and every AUC's interval, at that level,
     holds a half.
     """
     for seed in (0, 1):
@@ -76,17 +76,16 @@ def findings():
 @pytest.mark.seconds
 def test_little_noise_is_seen_and_what_is_priced_is_not(findings):
     honest, broken = findings
-    assert broken["rating, insider"].verdict == "violated"
-    assert broken["user, insider"].measured > 1
+    assert broken["rating"].verdict == "violated"
+    assert broken["user"].measured > 1
     assert "violated" not in {finding.verdict for finding in honest.values()}
-    replay = broken["rating, insider"].details["replay"]
+    replay = broken["rating"].details["replay"]
     assert replay["pair"]["change"].startswith("the rating there")
     assert replay["key"] == np.asarray(jax.random.key_data(keys.from_seed(0))).tolist()
 
 
 def test_without_noise_outliers_and_users_are_told_apart(findings):
-    for level in ("rating, insider", "user, insider", "user, outsider"):
-        finding = findings[0][level]
+    for finding in findings[0].values():
         assert finding.details["control_auc"] >= 0.9
         assert finding.verdict == "consistent" or finding.details["power"].startswith("none")
         assert max(row["auc"] for row in rows(finding, "private").values()) < 0.8
@@ -101,17 +100,45 @@ def test_a_weak_control_leaves_the_claim_open():
 @pytest.mark.seconds
 def test_what_is_asked_follows_the_unit():
     presence, value = audit(sound()), audit(sound(VALUE))
-    assert "whether a rating was there" in presence["rating, insider"].claim
-    assert "whether a rating was 1 or 5" in value["rating, outsider"].claim
-    assert "whether all ratings of a user were 1 or 5" in value["user, insider"].claim
+    assert "whether a rating was there" in presence["rating"].claim
+    assert "whether a rating was 1 or 5" in value["rating"].claim
+    assert "whether all ratings of a user were 1 or 5" in value["user"].claim
     most = max(np.bincount(RATINGS.user))
     price = sound(VALUE).guarantee(STEPS).for_user(int(most)).epsilon
-    assert value["user, insider"].details["attacks"][0]["advantage_bound"] == pytest.approx(
+    assert value["user"].details["attacks"][0]["advantage_bound"] == pytest.approx(
         roc.advantage_bound(price, 1e-5)
     )
-    assert (
-        value["user, insider"].claimed > price > value["rating, insider"].claimed
-    )  # at a smaller δ
+    assert value["user"].claimed > price > value["rating"].claimed  # at a smaller δ
+
+
+@pytest.mark.seconds
+def test_a_price_that_lets_every_user_be_told_is_no_claim_about_users():
+    """That of one rating, for all of a user's: refuting it takes more guesses than can be made."""
+    cheap = dataclasses.replace(VALUE, noise_multiplier=3.0)
+    found = audit(sound(cheap))
+    assert found["user"].verdict == "not applicable"
+    assert "all of a user's, the price is" in found["user"].details["why"]
+    assert found["rating"].verdict != "not applicable"
+
+
+def test_canaries_are_those_that_runs_without_noise_tell_best():
+    plan, runs = make_plan(num_ratings=8), 40
+    random = np.random.default_rng(0)
+    coins = random.random((runs, plan.num)) < 0.5
+    told = np.isin(np.arange(plan.num), (1, 4, 6))
+    clear = np.where(coins & told, plan_values(plan), 0.0)
+    predictions = (clear + 0.3 * random.normal(size=coins.shape))[:, plan.owner][:, None]
+    search = membership.Seen(predictions, predictions[:, 0], coins, np.zeros(runs, int))
+    candidates = np.arange(plan.num) < plan.num_ratings
+    chosen = membership._most_telling(search, plan, candidates, 3)
+    np.testing.assert_array_equal(np.flatnonzero(chosen), [1, 4, 6])
+    first = membership._most_telling(None, plan, candidates, 3)
+    np.testing.assert_array_equal(np.flatnonzero(first), [0, 1, 2])
+
+
+def plan_values(plan):
+    """The value that each canary has where it is in."""
+    return np.array([plan.value_in[plan.owner == at][0] for at in range(plan.num)])
 
 
 @pytest.mark.seconds
@@ -131,11 +158,8 @@ def test_nothing_released_and_nothing_claimed():
 @pytest.mark.parametrize("side", [pytest.param("user", marks=pytest.mark.slow), "item"])
 def test_one_side_of_a_model_is_enough_for_an_insider(side):
     found = audit(one_sided(loud(), side))
-    assert max(row["auc"] for row in rows(found["rating, insider"], "private").values()) > 0.75
-    assert (
-        found["user, insider"].details["control_auc"]
-        > found["user, insider"].details["attacks"][0]["auc"] - 0.2
-    )
+    assert max(row["auc"] for row in rows(found["rating"], "private").values()) > 0.75
+    assert found["user"].details["control_auc"] > found["user"].details["attacks"][0]["auc"] - 0.2
 
 
 def test_another_noise_or_seed_compiles_nothing(findings):
@@ -161,7 +185,15 @@ def test_coins_that_fell_alike_leave_the_claim_open():
         )
     }
     found = membership._finding(
-        "one", "rating", "insider", sound().guarantee(STEPS), RATINGS, plan, seen, {}, {}
+        "one",
+        "rating",
+        np.arange(plan.num) < plan.num_ratings,
+        sound().guarantee(STEPS),
+        RATINGS,
+        plan,
+        seen,
+        {},
+        {},
     )
     assert found.verdict == "inconclusive"
     assert "alike" in found.details["why"]

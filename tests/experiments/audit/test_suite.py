@@ -1,6 +1,12 @@
 """`dpmf audit --all`: every mechanism of the table, in its order, at settings that are priced."""
 
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,15 +106,42 @@ def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
     assert audit_suite.makers(audit_suite.generated(), {}, small=True)[trial.label]().short == {}
 
 
-def test_an_error_in_one_trial_ends_all_of_them(two, capsys, monkeypatch):
-    begun = []
-
-    def fails(trial, family, **options):
-        begun.append(family)
-        raise ValueError("a bug in an audit")
-
-    monkeypatch.setattr(audit_trial, "findings", fails)
-    code, out, err = run(capsys, "audit", "--all", "--quick")
+@pytest.mark.seconds
+def test_an_error_in_one_trial_ends_all_of_them_and_reaches_the_command(two, capsys, monkeypatch):
+    """The processes know nothing of a trial that only this one has."""
+    entry = audit_suite.ENTRIES[0]
+    unknown = entry._replace(trial=entry.trial._replace(label="nobody has this"))
+    monkeypatch.setattr(audit_suite, "ENTRIES", (*audit_suite.ENTRIES, unknown))
+    code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "enumeration")
     assert (code, out) == (1, "")
-    assert "ValueError: a bug in an audit" in err
-    assert len(begun) <= 2
+    assert "KeyError" in err
+    assert "nobody has this" in err
+    assert not multiprocessing.active_children()
+
+
+def ended_within(seconds, ask):
+    """Whether asking after processes finds none of them in that time."""
+    last = time.monotonic() + seconds
+    while time.monotonic() < last:
+        try:
+            ask()
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_processes_too_and_says_how_to_go_on(tmp_path):
+    words = [sys.executable, "-m", "experiments.cli", "audit", "--all", "--quick"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        assert started.stderr is not None
+        first = started.stderr.readline()  # a process has begun
+        os.killpg(started.pid, signal.SIGINT)
+        _, rest = started.communicate(timeout=60)
+    assert first.startswith("audit: ")
+    assert "Traceback" not in rest
+    assert started.returncode == 130
+    assert ended_within(10, lambda: os.killpg(started.pid, 0)), "a process of the group is left"
