@@ -69,6 +69,7 @@ def audit(
     earlier: Sequence[Phase] = (),
     num_shadows: int | None = None,
     num_targets: int = NUM_TARGETS,
+    num_users: int | None = None,
     control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
     """Two findings: on a rating and on a user, each attacked by an insider and by an outsider.
@@ -84,8 +85,8 @@ def audit(
       num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
         and the control half of all these runs. None: 64, or what about a minute can do, at least
         16.
-      num_targets: ratings that are canaries. A third as many users are, since each user moves the
-        data of the others.
+      num_targets: ratings that are canaries.
+      num_users: users that are. None: a third as many, since each moves the data of the others.
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
         Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive. Its runs
         also choose the canaries: of twice as many, those which it gives away most.
@@ -101,7 +102,7 @@ def audit(
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
     all_steps = sum(steps for _, steps in phases)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
-    num_users = max(2, num_targets // 3)
+    num_users = num_users or max(2, num_targets // 3)
     plan = canaries.plan(
         np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
         ratings,

@@ -17,7 +17,8 @@ LESS = {
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 3},
     "privacy loss": {"num_neighbours": 16, "num_runs": 64},
-    "membership": {"num_shadows": 24},
+    "membership": {"num_shadows": 32, "num_users": 8},
+    "lookup": {"num_places": 1},
     "fit": {"tempting": ("value", "item")},
 }
 # Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails.

@@ -114,8 +114,14 @@ def confirmed(
 
 
 def _chance(finding: dict[str, Any]) -> float:
-    """The p-value of what was measured; 0 where it does not rest on chance."""
-    return float(finding["details"].get("p_value", 0.0))
+    """The least p-value of what was measured; 0 where it does not rest on chance."""
+    details = finding["details"]
+    told = [
+        details.get("p_value"),
+        *details.get("p_values", {}).values(),
+        *(one["p_value"] for one in details.get("directions", ())),
+    ]
+    return min((float(one) for one in told if one is not None), default=0.0)
 
 
 def _named(finding: dict[str, Any]) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ def run_all(task: Task, labels: Sequence[str], *, report: Callable[..., None]) -
     listener.start()
     num = min(devices.cores(), len(labels))
     with tempfile.TemporaryDirectory(prefix="dpmf-programs-") as folder:
-        pool = ProcessPoolExecutor(num, context, _begin, (words, folder, task.sizes.quick))
+        pool = ProcessPoolExecutor(num, context, _begin, (words, folder))
         try:
             # those with the most phases stand last in the table, and take longest
             futures = {label: pool.submit(_run, task, label) for label in reversed(labels)}
@@ -93,7 +93,7 @@ def _listen(words: Any, report: Callable[..., None]) -> None:
 _words: Any = None  # where the process says what it begins
 
 
-def _begin(words: Any, folder: str, quick: bool) -> None:
+def _begin(words: Any, folder: str) -> None:
     global _words
     _words = words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
@@ -101,7 +101,7 @@ def _begin(words: Any, folder: str, quick: bool) -> None:
     import jax
     import jaxlib
 
-    if quick and tuple(map(int, jaxlib.__version__.split(".")[:2])) < UNTIL:
+    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < UNTIL:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLER}"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", folder)

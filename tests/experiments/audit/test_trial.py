@@ -7,9 +7,11 @@ import pytest
 from experiments.audit import trial
 from experiments.cli import main as cli
 
+OPEN, BROKEN = "inconclusive", "violated"
 
-def finding(verdict, p_value=None, audit="noise: independence"):
-    details = {} if p_value is None else {"p_value": p_value}
+
+def finding(verdict, p_value=None, audit="noise: independence", **details):
+    details |= {} if p_value is None else {"p_value": p_value}
     return {"mechanism": "m", "audit": audit, "verdict": verdict, "details": details}
 
 
@@ -20,6 +22,9 @@ def finding(verdict, p_value=None, audit="noise: independence"):
         (finding("violated", 9e-5), finding("violated", 2e-5), "violated", 1),
         (finding("violated", 1e-30), finding("consistent", 0.3), "violated", 0),
         (finding("violated"), finding("consistent"), "violated", 0),  # exact
+        (finding("violated", p_values={"a": 2e-6, "b": 1.0}), finding("consistent"), OPEN, 1),
+        (finding("violated", p_values={"a": 2e-6, "b": 1e-9}), finding("consistent"), BROKEN, 0),
+        (finding("violated", directions=[{"p_value": 3e-5}]), finding("consistent"), OPEN, 1),
         (finding("consistent", 0.2), finding("violated", 1e-5), "consistent", 0),
     ],
 )

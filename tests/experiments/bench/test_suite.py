@@ -117,7 +117,7 @@ def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     told = gpu.run(
         2,
         sizes=("ml-100k",),
-        ranks={"ml-100k": (3, 5)},
+        ranks={"ml-100k": (3,)},
         side=64,
         num_draws=1_000,
         labels="001 sound: joint noise;004 Private GD",
@@ -132,13 +132,12 @@ def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     assert all(row["other_layout"] for row in told["bits"] if row["layout"])
     assert not any(row["failed"] for row in told["bits"])
     assert {(row["rank"], row["generator"]) for row in told["steps"]} == {
-        (rank, generator) for rank in (3, 5) for generator in ("threefry", "chacha20")
+        (3, generator) for generator in ("threefry", "chacha20")
     }
     assert [(row["rank"], row["layout"]) for row in told["rows"]] == [
-        (rank, kind) for rank in (3, 5) for kind in ("split", "dense")
+        (3, kind) for kind in ("split", "dense")
     ]
-    for rank in (3, 5):
-        assert sum(row["fastest"] for row in told["rows"] if row["rank"] == rank) == 1
+    assert sum(row["fastest"] for row in told["rows"]) == 1
     assert all(row["same_bits"] and row["ms"] > 0 for row in told["rows"])
     assert [row["precision"] for row in told["products"]] == ["float32", "tensorfloat32"]
     assert not any(row["step_changes"] for row in told["products"])
