@@ -46,6 +46,7 @@ RUNS = 1 << 13  # responses of each world that are looked up
 TRIED = 1 << 12  # draws that show whether the words that were counted are all that a number takes
 FEW = 16  # part of all words that shows first whether a number takes one
 WORK = 1 << 28  # numbers drawn for one table, or for all lookups of one world
+WORK_FLOATS = 1 << 24  # the same for a table of floats, whose numbers take longer to draw
 BATCH = 1 << 20  # numbers drawn at once
 
 
@@ -250,7 +251,8 @@ def _lookups(
         # of one word each, as many are among those of the first words as these are of all words
         first = max(1, len(counting) // FEW)
         one_word = known(counting[:first]) > 0.5 * first / len(counting) and known(counting) > 0.99
-    num = min(num_whole if whole else num_drawn, max(1, WORK // entries) * rows)
+    most, work = (num_whole, WORK) if whole else (num_drawn, WORK_FLOATS)
+    num = min(most, max(1, work // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

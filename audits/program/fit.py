@@ -112,7 +112,8 @@ def audit_program(
 ) -> list[Finding]:
     """Five findings: steps, files, public words, released numbers, logs.
 
-    Compares bits, so it has no false alarms; `consistent` covers these pairs and keys. Noise that
+    Compares bits, so it has no false alarms but where noise leaves a number as it is under dozens
+    of keys (`compare`); `consistent` covers these pairs and keys. Noise that
     is too small, and ratings that a run changes before a mechanism sees them, are for audits of the
     mechanism.
 
@@ -123,7 +124,7 @@ def audit_program(
       program: (ratings, a folder that does not exist yet, key) -> Model; may write into the folder.
       priced: model -> how many steps of training its guarantee pays for.
       num_pairs, tempting: the pairs, see `pairs`. On both data sets of a pair the program runs with
-        one key, and on the first with another key too.
+        one key, and on the first with others too.
     """
     choose_key, run_key, other_key = jax.random.split(key, 3)
     try:
@@ -173,8 +174,13 @@ def _differences(
         known if pair.first is ratings else (end(pair.first, run_key), end(pair.first, other_key))
     )
     there = end(pair.second, run_key)
+
+    def others(place: int) -> Run | Exception:
+        further = jax.random.fold_in(other_key, place)
+        return again if place == 0 else end(pair.first, further)
+
     if isinstance(own, Run) and isinstance(again, Run) and isinstance(there, Run):
-        return compare(own, again, there)
+        return compare(own, others, there)
     if isinstance(own, Exception) == isinstance(there, Exception):
         return {}
     error = own if isinstance(own, Exception) else there

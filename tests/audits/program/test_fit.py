@@ -3,6 +3,7 @@ told apart.
 """
 
 import dataclasses
+import functools
 import os
 import sys
 import threading
@@ -113,6 +114,34 @@ def mean(program, ratings, folder, key):
     made = program(ratings, folder, key)
     release = made.release._replace(center=np.float32(ratings.value.mean()))
     return dataclasses.replace(made, release=release)
+
+
+def coarse(program, ratings, folder, key):
+    """Noisy numbers on a grid so wide that one other key leaves many of them as they are."""
+    made = program(ratings, folder, key)
+    random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
+    sums = np.bincount(ratings.item, ratings.value, ratings.num_items)
+    center = np.round((sums + 4 * random.normal(size=ratings.num_items)) / 4)
+    release = made.release._replace(center=center.astype(np.float32))
+    return dataclasses.replace(made, release=release)
+
+
+def coarse_but_for_one(program, ratings, folder, key):
+    made = coarse(program, ratings, folder, key)
+    center = np.array(made.release.center)
+    center[3] = np.float32(ratings.value.sum())
+    return dataclasses.replace(made, release=made.release._replace(center=center))
+
+
+@pytest.mark.seconds
+def test_numbers_of_a_coarse_grid_are_noisy_and_one_free_of_noise_is_found(model):
+    sound, planted = (
+        audit(functools.partial(how, quick(model)), num_pairs=12)["fit: released numbers"]
+        for how in (coarse, coarse_but_for_one)
+    )
+    assert sound.verdict == "consistent"
+    assert planted.verdict == "violated"
+    assert planted.details["found"] == [f"1 of {RATINGS.num_items} entries of .center"]
 
 
 def open_file(program, ratings, folder, key):
