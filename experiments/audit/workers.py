@@ -22,8 +22,6 @@ from typing import Any
 from experiments.audit.trial import Sizes, Told
 from experiments.cli import console, devices
 
-# XLA's simpler generator of code, where it has one, takes half the time. It is gone in jaxlib 0.11.
-SIMPLER, UNTIL = "--xla_cpu_use_fusion_emitters=false", (0, 11)
 OBJECTS = 50_000  # that are made before the collector looks: traced programs are many, and stay
 
 
@@ -99,10 +97,7 @@ def _begin(words: Any, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
     gc.set_threshold(OBJECTS)
     import jax
-    import jaxlib
 
-    if tuple(map(int, jaxlib.__version__.split(".")[:2])) < UNTIL:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMPLER}"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
