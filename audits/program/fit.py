@@ -112,10 +112,9 @@ def audit_program(
 ) -> list[Finding]:
     """Five findings: steps, files, public words, released numbers, logs.
 
-    Compares bits, so it has no false alarms but where noise leaves a number as it is under dozens
-    of keys (`compare`); `consistent` covers these pairs and keys. Noise that
-    is too small, and ratings that a run changes before a mechanism sees them, are for audits of the
-    mechanism.
+    Compares bits. It has no false alarms, unless noise leaves a number as it is under dozens of
+    keys (`compare`). `consistent` covers these pairs and keys. Noise that is too small, and ratings
+    that a run changes before a mechanism sees them, are for audits of the mechanism.
 
     A program that ends in an error on one data set of a pair tells them apart. Where it ends so on
     `ratings`, all five are `inconclusive`. Where no privacy is claimed, released numbers may move.

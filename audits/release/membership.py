@@ -177,7 +177,7 @@ def _coins(key: jax.Array, role: np.ndarray, num: int) -> np.ndarray:
     return coins
 
 
-def _apart(scores: np.ndarray, inside: np.ndarray) -> np.ndarray:
+def _separation(scores: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """Each canary's distance of the mean scores in and out, in spreads of both; [canaries]."""
     found = np.zeros(scores.shape[1])
     for at, (score, coins) in enumerate(zip(scores.T, inside.T, strict=True)):
@@ -197,7 +197,9 @@ def _most_telling(search: Seen | None, plan: Plan, candidates: np.ndarray, most:
     if search is not None and len(at) > most:
         own, inside = search.role == 0, search.coins[:, candidates]
         of_all = search.predictions[:, 0], search.rows, plan, candidates, search.coins, own, own
-        apart = [_apart(attack_scores.score(attack, *of_all).shadows, inside) for attack in ATTACKS]
+        apart = [
+            _separation(attack_scores.score(attack, *of_all).shadows, inside) for attack in ATTACKS
+        ]
         at = at[np.argsort(-np.max(apart, axis=0), kind="stable")]
     chosen = np.zeros(plan.num, bool)
     chosen[at[:most]] = True
@@ -241,7 +243,7 @@ def _finding(
                 if claimed is not None and stated is not None:
                     row["advantage_bound"] = roc.advantage_bound(*stated)
                     if which == "private":
-                        tests[f"{attack}, {who}"] = _tried(
+                        tests[f"{attack}, {who}"] = _guesses(
                             scores, inside[own], inside[attacked], claimed.epsilon
                         )
                 table.append({"attack": f"{attack}, {who}", "mechanism": which} | row)
@@ -276,7 +278,9 @@ def _finding(
     )
 
 
-def _tried(scores: Scores, own: np.ndarray, attacked: np.ndarray, epsilon: float) -> guesses.Tried:
+def _guesses(
+    scores: Scores, own: np.ndarray, attacked: np.ndarray, epsilon: float
+) -> guesses.Tried:
     """Guesses about the attacked runs' coins; all that is chosen is chosen on the shadows' own."""
     shares = guesses.choose_shares(scores.shadows, own, epsilon)
     return guesses.Tried(

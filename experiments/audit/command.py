@@ -71,7 +71,7 @@ def audit(command: Command) -> dict[str, Any]:
         console.say(f"auditing {next(iter(makers))}: {', '.join(families)}")
     parts = len(makers) * (len(families) + full)
     with console.progress("audit", parts) as report:
-        told = _told(command, makers, families, sizes, full, report)
+        told = _results(command, makers, families, sizes, full, report)
         report(parts, now="done")
     self_test: Sequence[Mapping[str, Any]] = ()
     if full:
@@ -89,7 +89,7 @@ def audit(command: Command) -> dict[str, Any]:
     return first | document if len(makers) == 1 else document
 
 
-def _told(
+def _results(
     command: Command,
     makers: Mapping[str, Callable[[], Trial]],
     families: Sequence[str],

@@ -11,8 +11,7 @@ from experiments.audit.trial import Trial
 from experiments.fit import mechanisms as fit_mechanisms
 
 DATA = "ml-100k"  # of the published claims, where it is found
-# Arguments, by family, on real ratings: less than for one mechanism alone, since all of them are to
-# take 20 minutes on two cores.
+# Arguments, by family, on real ratings: less than for one mechanism alone, since there are many.
 LESS = {
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 3},

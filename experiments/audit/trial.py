@@ -13,12 +13,10 @@ from dpmf_jax.errors import UsageError
 from experiments.cli import console
 from experiments.fit.mechanism_file import declared
 
-# Values of δ at which a claim is drawn.
 CERTAIN = 1e-8  # a p-value that leaves no room for chance
 ANOTHER = 1_000_003  # between the seeds of a finding's two keys
+# Values of δ at which a claim is drawn.
 CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))
-
-
 # What is said of a whole trial, and its findings; both for JSON.
 Told = tuple[dict[str, Any], list[dict[str, Any]]]
 
@@ -89,8 +87,8 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
     """
     other_seed = (seed + ANOTHER) % 2**64
     return confirmed(
-        _tried(trial, family, seed=seed, sizes=sizes),
-        lambda: _tried(trial, family, seed=other_seed, sizes=sizes),
+        _findings_of_key(trial, family, seed=seed, sizes=sizes),
+        lambda: _findings_of_key(trial, family, seed=other_seed, sizes=sizes),
     )
 
 
@@ -98,22 +96,24 @@ def confirmed(
     found: list[dict[str, Any]], with_another_key: Callable[[], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """The findings, where what chance may have said is held to those of another key."""
-    doubted = [one for one in found if one["verdict"] == "violated" and _chance(one) > CERTAIN]
+    doubted = [
+        one for one in found if one["verdict"] == "violated" and _least_p_value(one) > CERTAIN
+    ]
     if not doubted:
         return found
-    again = {_named(one): one for one in with_another_key()}
+    again = {_identity(one): one for one in with_another_key()}
     for one in doubted:
-        other = again.get(_named(one))
+        other = again.get(_identity(one))
         if other is not None and other["verdict"] != "violated":
             why = (
-                f"p = {_chance(one):.2g}, as chance alone brings it about in one run of ten"
+                f"p = {_least_p_value(one):.2g}, as chance alone brings it about in one run of ten"
                 " thousand, and another key does not say so"
             )
             one |= {"verdict": "inconclusive", "details": {"why": why} | one["details"]}
     return found
 
 
-def _chance(finding: dict[str, Any]) -> float:
+def _least_p_value(finding: dict[str, Any]) -> float:
     """The least p-value of what was measured; 0 where it does not rest on chance."""
     details = finding["details"]
     told = [
@@ -124,11 +124,11 @@ def _chance(finding: dict[str, Any]) -> float:
     return min((float(one) for one in told if one is not None), default=0.0)
 
 
-def _named(finding: dict[str, Any]) -> tuple[Any, ...]:
+def _identity(finding: dict[str, Any]) -> tuple[Any, ...]:
     return finding["mechanism"], finding["audit"], finding["details"].get("phase")
 
 
-def _tried(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
+def _findings_of_key(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
     """The findings of one family with one key."""
     import audits
     from dpmf_jax.noise import keys

@@ -53,7 +53,7 @@ def run_all(task: Task, labels: Sequence[str], *, report: Callable[..., None]) -
     listener.start()
     num = min(devices.cores(), len(labels))
     with tempfile.TemporaryDirectory(prefix="dpmf-programs-") as folder:
-        pool = ProcessPoolExecutor(num, context, _begin, (words, folder))
+        pool = ProcessPoolExecutor(num, context, _start_worker, (words, folder))
         try:
             # those with the most phases stand last in the table, and take longest
             futures = {label: pool.submit(_run, task, label) for label in reversed(labels)}
@@ -91,7 +91,7 @@ def _listen(words: Any, report: Callable[..., None]) -> None:
 _words: Any = None  # where the process says what it begins
 
 
-def _begin(words: Any, folder: str) -> None:
+def _start_worker(words: Any, folder: str) -> None:
     global _words
     _words = words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others

@@ -119,6 +119,14 @@ def test_an_error_in_one_trial_ends_all_of_them_and_reaches_the_command(two, cap
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.seconds
+def test_float_noise_is_told_by_its_values_in_a_process_of_all(two, capsys):
+    """A table of floats holds what was drawn only where both programs round alike."""
+    code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "lookup", "--json")
+    assert code == 5, err
+    assert [one["verdict"] for one in json.loads(out)["findings"]] == ["violated", "not applicable"]
+
+
 def ended_within(seconds, ask):
     """Whether asking after processes finds none of them in that time."""
     last = time.monotonic() + seconds
@@ -143,5 +151,6 @@ def test_ctrl_c_ends_the_processes_too_and_says_how_to_go_on(tmp_path):
         _, rest = started.communicate(timeout=60)
     assert first.startswith("audit: ")
     assert "Traceback" not in rest
+    assert "dpmf audit --all --quick" in rest
     assert started.returncode == 130
     assert ended_within(10, lambda: os.killpg(started.pid, 0)), "a process of the group is left"
