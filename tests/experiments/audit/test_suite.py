@@ -30,7 +30,9 @@ def two(monkeypatch):
     monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
 
 
+# The processes of `--all` compile as a command does, and so must the replay: `optimized`.
 @pytest.mark.seconds
+@pytest.mark.usefixtures("optimized")
 def test_all_is_one_table_in_the_order_of_the_list(two, capsys):
     words = ["audit", "--all", "--quick", "--only", "sensitivity", "--neighbours", "40"]
     code, out, err = run(capsys, *words, "--json")
