@@ -60,6 +60,7 @@ NOT_QUICK = (
     "fit",
 )  # left out where `quick`, unless they are asked for by name
 WHOLE_RUN = ("keys", "membership", "fit")  # which are given the phases before
+ONCE = ("membership", "fit")  # which are tried on the whole alone, not on every phase
 
 
 def audit(
@@ -88,7 +89,8 @@ def audit(
       num_steps: length of the runs, and of the claim.
       earlier: phases that ran before, (mechanism, number of steps) each. Each is audited for its
         own steps, and starts from what the one before it made public. With that in the transcript,
-        prices add up and so do the claims. Membership is tried once, on the release of the whole.
+        prices add up and so do the claims. Membership and the program that fits are tried once, on
+        the whole.
       delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
       num_neighbours: of the sensitivity and privacy-loss audits. The other audits try 8: their
         answer hardly depends on the pair. None: 64, and for the sensitivity all of them where that
@@ -150,7 +152,7 @@ def audit(
     if not earlier:
         return _findings(*phases[0], ratings, data, key, arguments)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
-    of_a_part = {name: own for name, own in arguments.items() if name != "membership"}
+    of_a_part = {name: own for name, own in arguments.items() if name not in ONCE}
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))

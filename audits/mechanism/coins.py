@@ -42,7 +42,7 @@ STEPS = 16  # of a run, at most
 COINS = 64  # coins tried in both worlds
 NEAR = 1e-3  # of Δ: how far ratings lie from their prediction, where there is a derivative
 # where there is none: ratings that are removed, queries, and slots that these read, at most
-REMOVED, QUERIES, READ = 64, 1 << 15, 1 << 31
+REMOVED, QUERIES, READ = 64, 1 << 15, 1 << 30
 
 
 class Coins(NamedTuple):

@@ -46,7 +46,7 @@ RUNS = 1 << 13  # responses of each world that are looked up
 TRIED = 1 << 12  # draws that show whether the words that were counted are all that a number takes
 FEW = 16  # part of all words that shows first whether a number takes one
 WORK = 1 << 28  # numbers drawn for one table, or for all lookups of one world
-WORK_FLOATS = 1 << 24  # the same for a table of floats, whose numbers take longer to draw
+WORK_FLOATS = 1 << 24  # the same of floats, which take longer to draw
 BATCH = 1 << 20  # numbers drawn at once
 
 
@@ -133,8 +133,9 @@ def audit(
     for step_key, step in zip(step_keys, sorted({0, last} if both_ends else {last}), strict=False):
         states = lookup_places.states(mechanism, start_key, data, tried.stacked, tried.unit, step)
         place_key, draw_key = jax.random.split(step_key)
-        places = lookup_places.places(mechanism, place_key, states, data, tried)
-        for place in places[:num_places]:
+        for place in lookup_places.places(
+            mechanism, place_key, states, data, tried, most=num_places
+        ):
             own_states = jax.tree.map(lambda leaf, at=place.pair: leaf[at], states)
             datas = (
                 data,
@@ -205,7 +206,9 @@ def _lookups(
     entries = sum(leaf.size for leaf in response)
     at = response[place.leaf]
     rows, batch = (at.shape[0] if at.ndim else 1), max(1, BATCH // entries)
-    runs = int(np.clip(WORK // max(entries, 1), 64, num_runs))
+    whole = not jnp.issubdtype(at.dtype, jnp.floating)
+    work, fewest = (WORK, 64) if whole else (WORK_FLOATS, 512)
+    runs = int(np.clip(work // max(entries, 1), min(fewest, num_runs), num_runs))
     if sampled:  # then every one of them reads the ratings
         runs = int(np.clip(WORK // 4 // max(worlds[0][1].num_ratings, entries), 64, runs))
     own_key, other_key, fresh_key = jax.random.split(key, 3)
@@ -238,7 +241,6 @@ def _lookups(
         for piece, (q, start) in enumerate(pieces):
             yield numbers(drawn(jax.random.fold_in(own, piece), min(PIECE, num - start)), q)
 
-    whole = not jnp.issubdtype(at.dtype, jnp.floating)
     one_word = False
     if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
         counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
@@ -251,8 +253,7 @@ def _lookups(
         # of one word each, as many are among those of the first words as these are of all words
         first = max(1, len(counting) // FEW)
         one_word = known(counting[:first]) > 0.5 * first / len(counting) and known(counting) > 0.99
-    most, work = (num_whole, WORK) if whole else (num_drawn, WORK_FLOATS)
-    num = min(most, max(1, work // entries) * rows)
+    num = min(num_whole if whole else num_drawn, max(1, work // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

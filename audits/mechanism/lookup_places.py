@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -27,14 +28,12 @@ class Place(NamedTuple):
       leaf: which leaf of the response.
       entry: which entry of the leaf, in flat order.
       coins: for each world, keys of the coins that give its usual statistics there.
-      size: the mean size of the response there.
     """
 
     pair: int
     leaf: int
     entry: int
-    coins: tuple[jax.Array, jax.Array]
-    size: float
+    coins: tuple[jax.Array, ...]
 
 
 def _nothing(response: Any, statistics: Any, other: Any) -> None:
@@ -104,9 +103,16 @@ def has_coins(mechanism: Mechanism) -> bool:
 
 
 def places(
-    mechanism: Mechanism, key: jax.Array, states: Any, data: Layout, tried: neighbours.Neighbours
+    mechanism: Mechanism,
+    key: jax.Array,
+    states: Any,
+    data: Layout,
+    tried: neighbours.Neighbours,
+    *,
+    most: int,
 ) -> list[Place]:
-    """Entries that differ between the worlds under the same noise, the most telling first.
+    """At most so many entries that differ between the worlds under the same noise, the most telling
+    first.
 
     Most telling is the entry whose value comes up most often over the coins, so that a table knows
     it. Of equals it is the one with the smallest responses, where floating-point numbers lie
@@ -115,7 +121,7 @@ def places(
     coins_keys = jax.random.split(key, COINS if has_coins(mechanism) else 1)
     noise_keys = jax.random.split(jax.random.fold_in(key, 1), NOISES)
     both = _responses(mechanism, coins_keys, noise_keys, states, data, tried.stacked, tried.unit)
-    ranked: list[tuple[float, Place]] = []
+    ranked: list[tuple[Any, ...]] = []
     for leaf, worlds in enumerate(zip(*map(jax.tree.leaves, both), strict=True)):
         own, other = (np.asarray(world).reshape(*world.shape[:3], -1) for world in worlds)
         for pair in range(len(own)):
@@ -127,11 +133,12 @@ def places(
                 usual, counts = zip(
                     *(_usual(world[pair, :, 0, entry]) for world in (own, other)), strict=True
                 )
-                coins = coins_keys[usual[0]], coins_keys[usual[1]]
-                place = Place(pair, leaf, entry, coins, float(size[at]))
-                telling = apart[usual[0], entry]
-                ranked.append((-float(np.max(counts[0] * telling)), place))
-    return [place for _, place in sorted(ranked, key=lambda one: (one[0], one[1].size))]
+                telling = float(np.max(counts[0] * apart[usual[0], entry]))
+                ranked.append((-telling, float(size[at]), pair, leaf, entry, usual))
+    return [
+        Place(pair, leaf, entry, tuple(coins_keys[at] for at in usual))
+        for _, _, pair, leaf, entry, usual in sorted(ranked, key=itemgetter(0, 1))[:most]
+    ]
 
 
 def _usual(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

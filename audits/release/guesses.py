@@ -138,22 +138,31 @@ def choose_shares(scores: np.ndarray, inside: np.ndarray, epsilon: float) -> Sha
 
 
 class ByRun(NamedTuple):
-    """Guesses about every canary of each of several independent runs.
+    """Guesses about the canaries of each of several independent runs.
 
     Attributes:
       runs: how many.
       canaries: m, of each run.
-      right: how many guesses were right, of runs·m.
+      made: r, how many were guessed in each run.
+      right: how many guesses were right, of runs·r.
     """
 
     runs: int
     canaries: int
+    made: int
     right: int
 
 
 def guess_by_run(scores: np.ndarray, inside: np.ndarray, threshold: float) -> ByRun:
     """Guesses of "in" at scores of at least the threshold, of "out" below; [runs, canaries]."""
-    return ByRun(*inside.shape, int(np.sum((scores >= threshold) == inside)))
+    runs, canaries = inside.shape
+    return ByRun(runs, canaries, canaries, int(np.sum((scores >= threshold) == inside)))
+
+
+def guess_surest_of_runs(scores: np.ndarray, inside: np.ndarray, share: float) -> ByRun:
+    """Guesses as `guess` makes them, of each run by itself; [runs, canaries]."""
+    found = [guess(*run, (share, share)) for run in zip(scores, inside, strict=True)]
+    return ByRun(*inside.shape, found[0].made, sum(one.right for one in found))
 
 
 class Tried(NamedTuple):

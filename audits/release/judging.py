@@ -66,16 +66,16 @@ def p_value(guesses_made: Guesses, claim: Claim) -> float:
     return min(found, trade_off.p_value(guesses_made, claim.curve))
 
 
-def tails_of_runs(runs: int, canaries: int, claim: Claim) -> np.ndarray:
+def tails_of_runs(runs: int, canaries: int, made: int, claim: Claim) -> np.ndarray:
     """Upper bounds on P(at least v guesses are right) over independent runs, at v = 0, 1, ...
 
-    Every canary of every run is guessed about. Of the m of one run at least k are told rightly with
+    In every run so many canaries are guessed about, of m. At least k are told rightly with
     probability at most t_k, by `p_value`. So the sum over the runs is no more likely to be large
     than that of independent numbers with these tails.
 
-    Returns: float64[runs·canaries + 1].
+    Returns: float64[runs·made + 1].
     """
-    tails = [p_value(Guesses(canaries, canaries, right), claim) for right in range(canaries + 1)]
+    tails = [p_value(Guesses(canaries, made, right), claim) for right in range(made + 1)]
     each = -np.diff(np.minimum.accumulate([1.0, *tails[1:], 0.0]))
     total = np.ones(1)
     for _ in range(runs):
@@ -101,12 +101,15 @@ def least_right(num: int, made: int, claim: Claim, alpha: float) -> int | None:
     return high
 
 
-def best_share(num: int, claim: Claim, alpha: float) -> float:
+def best_share(num: int, claim: Claim, alpha: float, *, runs: int = 1) -> float:
     """The share of m canaries to guess "in", and as large a one "out", whatever is seen of them.
 
     Where scores are normal, of unit variance, μ apart: the share that lets the smallest μ refute
     the claim, as often as not. Without a curve all are guessed: randomised response tells every
     coin as well as any other.
+
+    Args:
+      runs: independent ones, each of so many canaries, that are counted run by run.
     """
     if claim.curve is None:
         return 0.5
@@ -114,10 +117,19 @@ def best_share(num: int, claim: Claim, alpha: float) -> float:
 
     def least_distance(share: float) -> float:
         made = 2 * int(share * num)
-        least = least_right(num, made, claim, alpha)
-        return math.inf if least is None else _distance(share, (least + 0.5) / made)
+        least = (
+            least_right(num, made, claim, alpha)
+            if runs == 1
+            else _least_right_of_runs(tails_of_runs(runs, num, made, claim), alpha)
+        )
+        return math.inf if least is None else _distance(share, (least + 0.5) / (runs * made))
 
     return min(shares, key=lambda share: (least_distance(share), -share), default=0.5)
+
+
+def _least_right_of_runs(tails: np.ndarray, alpha: float) -> int | None:
+    """The fewest right guesses that refute a claim with these `tails_of_runs`; None for none."""
+    return int(np.argmax(tails <= alpha)) if tails[-1] <= alpha else None
 
 
 def _distance(share: float, right: float) -> float:
@@ -155,9 +167,9 @@ def _epsilon_seen_by_run(tails: np.ndarray, alpha: float, power: float = 0.95) -
     """As `epsilon_seen`, of guesses run by run with these `tails_of_runs`."""
     from scipy.optimize import brentq
 
-    if tails[-1] > alpha:
+    least, made = _least_right_of_runs(tails, alpha), len(tails) - 1
+    if least is None:
         return math.inf
-    least, made = int(np.argmax(tails <= alpha)), len(tails) - 1
 
     def missing(at: float) -> float:
         return guesses.p_right(least, made, at) - power
@@ -201,14 +213,14 @@ def judge(
     seen = [
         epsilon_seen(t.sharpest.canaries, t.sharpest.made, claim, alpha) for t in tests.values()
     ]
-    tails: dict[tuple[int, int], np.ndarray] = {}
+    tails: dict[tuple[int, ...], np.ndarray] = {}
     for what, test in tests.items():
         if test.by_run is not None:
-            runs, canaries, right = test.by_run
-            if (runs, canaries) not in tails:
-                tails[runs, canaries] = tails_of_runs(runs, canaries, claim)
-                seen.append(_epsilon_seen_by_run(tails[runs, canaries], alpha))
-            p_values[f"{what}, run by run"] = float(tails[runs, canaries][right])
+            *sizes, right = test.by_run
+            if (these := tuple(sizes)) not in tails:
+                tails[these] = tails_of_runs(*these, claim)
+                seen.append(_epsilon_seen_by_run(tails[these], alpha))
+            p_values[f"{what}, run by run"] = float(tails[these][right])
     bounds = [epsilon_bound(test.widest, claim, 0.05 / len(tests)) for test in tests.values()]
     broken = min(p_values.values()) <= alpha
     details = details | {

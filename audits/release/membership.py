@@ -5,10 +5,11 @@ public start and all ratings but the canaries'. The outsider knows the mechanism
 how values are distributed, and the record in question. Each trains shadows (`shadows`) on what he
 knows. Both attack the same other runs in three ways (`attack_scores`).
 
-The curator chooses the worst canaries (`canaries`). How many are guessed, and every threshold, is
-chosen on shadows. The guesses about the other runs are judged as those of one run with many
-canaries (`judging`), which allows for their dependence. A guarantee of a rating's value covers the
-value alone: there a canary is low or high.
+The curator chooses the worst canaries (`canaries`). Ratings and users are attacked in runs of their
+own: whole users that come and go would hide a single rating. How many are guessed, and every
+threshold, is chosen on shadows. The guesses about the other runs are judged as those of one run
+with many canaries (`judging`), which allows for their dependence. A guarantee of a rating's value
+covers the value alone: there a canary is low or high.
 """
 
 from __future__ import annotations
@@ -83,11 +84,12 @@ def audit(
     Args:
       earlier: phases that every run goes through before, as part of the claim.
       num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
-        and the control half of all these runs. None: 64, or what about a minute can do, at least
-        16.
+        and the control the same, but half of the others. None: 64, or what about a minute can do,
+        at least 16.
       num_targets: ratings that are canaries.
       num_users: users that are. None: a third as many, since each moves the data of the others.
-      control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
+      control: mechanism -> the same without noise, which is attacked as well (`Spec.control`). What
+        else is left to chance, such as samples and a private start, is the same in all its runs.
         Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive. Its runs
         also choose the canaries: of twice as many, those which it gives away most.
     """
@@ -99,7 +101,7 @@ def audit(
             not_applicable(name, "a release tells nothing", "nothing is released")
             for name in names.values()
         ]
-    choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
+    choose_key, start_key, *level_keys = jax.random.split(key, 2 + len(LEVELS))
     all_steps = sum(steps for _, steps in phases)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
     num_users = num_users or max(2, num_targets // 3)
@@ -115,14 +117,17 @@ def audit(
     )
     # Of each run; 0 and 1: an attacker's shadow.
     role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
-    coins = _coins(coin_key, role, plan.num)
-    keys, starts = jax.random.split(run_key, len(role)), jax.random.split(start_key, len(role))
+    starts = jax.random.split(start_key, len(role))
     same = jnp.broadcast_to(starts[-1], starts.shape)
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
-    at_once = -(-len(role) // 4)  # half of the control's runs
     silent_phases = [(control(one), steps) for one, steps in phases]
+    # Where there is no noise, half of the other runs will do. Where nothing is claimed, there is
+    # nothing to judge, so nothing to compare with.
+    less, compared = (role == 0) | (np.arange(len(role)) % 2 == 0), guarantee.status != "none"
 
-    def observed(which: Sequence[Phase], taken: np.ndarray) -> Seen:
+    def observed(
+        which: Sequence[Phase], taken: np.ndarray, coins: np.ndarray, keys: jax.Array
+    ) -> Seen:
         found = shadows.observe(
             which,
             ratings,
@@ -132,23 +137,26 @@ def audit(
             keys=keys[taken],
             starts=starts[taken],
             stranger=role[taken] == 1,
-            at_once=at_once,
+            at_once=max(1, num // 2),
         )
         return Seen(*found, coins[taken], role[taken])
 
-    # Where there is no noise, half the runs will do. Where nothing is claimed, there is nothing to
-    # judge, so nothing to compare with.
-    half, compared = np.arange(len(role)) % 2 == 0, guarantee.status != "none"
-    search = observed(silent_phases, half & (role == 0)) if compared else None
-    of_level = {
-        level: (np.arange(plan.num) < plan.num_ratings) == (level == "rating") for level in LEVELS
-    }
-    most = {"rating": num_targets, "user": num_users}
-    chosen = {level: _most_telling(search, plan, of_level[level], most[level]) for level in LEVELS}
-    coins |= ~np.any([*chosen.values()], axis=0)  # the others are in, in every run
-    seen = {"private": observed(phases, role >= 0)}
-    if compared:
-        seen["control"] = observed(silent_phases, half)
+    def attacked(level: str, key: jax.Array) -> tuple[np.ndarray, dict[str, Seen]]:
+        """The canaries of a level, bool[canaries], and runs where no others toss coins."""
+        coin_key, run_key = jax.random.split(key)
+        keys = jax.random.split(run_key, len(role))
+        known = jnp.broadcast_to(keys[0], keys.shape)  # all that is left to chance in the control
+        candidates = (np.arange(plan.num) < plan.num_ratings) == (level == "rating")
+        coins = _coins(coin_key, role, plan.num) | ~candidates
+        search = observed(silent_phases, role == 0, coins, known) if compared else None
+        most = num_targets if level == "rating" else num_users
+        chosen = _most_telling(search, plan, candidates, most)
+        coins |= ~chosen
+        seen = {"private": observed(phases, role >= 0, coins, keys)}
+        if compared:
+            seen["control"] = observed(silent_phases, less, coins, known)
+        return chosen, seen
+
     replay = {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "data_sha256": ratings.sha256(),
@@ -157,8 +165,17 @@ def audit(
     }
     settings = {"shadows": num, "runs_attacked": num, "steps": num_steps}
     return [
-        _finding(name, level, chosen[level], guarantee, ratings, plan, seen, replay, settings)
-        for level, name in names.items()
+        _finding(
+            names[level],
+            level,
+            *attacked(level, own_key),
+            guarantee,
+            ratings,
+            plan,
+            replay,
+            settings,
+        )
+        for level, own_key in zip(LEVELS, level_keys, strict=True)
     ]
 
 
@@ -210,10 +227,10 @@ def _finding(
     name: str,
     level: str,
     chosen: np.ndarray,
+    runs: dict[str, Seen],
     guarantee: Guarantee,
     ratings: Ratings,
     plan: Plan,
-    runs: dict[str, Seen],
     replay: dict[str, Any],
     settings: dict[str, Any],
 ) -> Finding:
@@ -244,7 +261,7 @@ def _finding(
                     row["advantage_bound"] = roc.advantage_bound(*stated)
                     if which == "private":
                         tests[f"{attack}, {who}"] = _guesses(
-                            scores, inside[own], inside[attacked], claimed.epsilon
+                            scores, inside[own], inside[attacked], claimed
                         )
                 table.append({"attack": f"{attack}, {who}", "mechanism": which} | row)
     details = settings | {
@@ -264,8 +281,8 @@ def _finding(
     weak = None
     if areas["control"] < STRONG:
         weak = (
-            f"without noise the attack's AUC is {areas['control']:.2f}, below {STRONG}: it says"
-            " nothing of the noise"
+            "without noise, and with nothing else left to chance, the attack's AUC is"
+            f" {areas['control']:.2f}, below {STRONG}: it says nothing of the noise"
         )
     return judging.judge(
         name,
@@ -279,13 +296,15 @@ def _finding(
 
 
 def _guesses(
-    scores: Scores, own: np.ndarray, attacked: np.ndarray, epsilon: float
+    scores: Scores, own: np.ndarray, attacked: np.ndarray, claimed: Claim
 ) -> guesses.Tried:
     """Guesses about the attacked runs' coins; all that is chosen is chosen on the shadows' own."""
-    shares = guesses.choose_shares(scores.shadows, own, epsilon)
+    shares = guesses.choose_shares(scores.shadows, own, claimed.epsilon)
+    best = roc.best_threshold(scores.shadows, own)
+    # a pure claim is one of each guess, so runs tell no more by themselves
     return guesses.Tried(
         *(guesses.guess(scores.trials, attacked, pair) for pair in shares),
-        guesses.guess_by_run(scores.trials, attacked, roc.best_threshold(scores.shadows, own)),
+        guesses.guess_by_run(scores.trials, attacked, best) if claimed.delta > 0 else None,
     )
 
 

@@ -1,4 +1,7 @@
-"""A lower bound on ε from the release of one run with many canaries (see `judging`)."""
+"""A lower bound on ε from the release of one run with many canaries (see `judging`).
+
+Where all guesses about one run may be right under the claim, several runs are attacked.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from dpmf_jax.protocol import Mechanism
 
 NUM_CANARIES = 256
 LEAST = 32  # runs with known coins
+RUNS = 8  # that are attacked where one could refute nothing
 WORK = 1 << 27  # `shadows.work` times runs, about what ten seconds can do
 
 
@@ -38,7 +42,8 @@ def audit(
 
     Other runs without noise show what each coin does to each prediction, and a few with it show how
     much noise there is. Then all coins of the one run are estimated together. A canary is a rating
-    that is there or not, or low or high, as the unit of the guarantee has it.
+    that is there or not, or low or high, as the unit of the guarantee has it. Where not even right
+    guesses alone refute the claim, `RUNS` runs are attacked, and counted run by run.
 
     violated: refuted at `finding.ALPHA`, all canaries guessed.
     measured: a lower bound on ε, by the surest guesses where the claim is more than one (ε, δ).
@@ -69,7 +74,9 @@ def audit(
     )
     most = 2 * plan.num + LEAST
     known = num_known or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, most))
-    coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (known + LEAST + 1, plan.num)))
+    promised = judging.claim_at(guarantee, plan.num)
+    attacked = 1 if judging.least_right(plan.num, plan.num, promised, ALPHA) is not None else RUNS
+    coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (known + LEAST + attacked, plan.num)))
     found = [
         shadows.observe(
             ((which, num_steps),),
@@ -99,15 +106,26 @@ def audit(
         ]
     plain, noisy = found
     effects = _effects(plain, coins[:known])
-    inside = coins[-1]
-    scores = _decoded(noisy[-1], effects, noisy[:-1] - effects.of(coins[known:-1]))
-    promised = judging.claim_at(guarantee, plan.num)
-    shares = [judging.best_share(plan.num, promised, alpha) for alpha in (0.05, ALPHA)]
-    widest, sharpest = (guesses.guess(scores, inside, (share, share)) for share in shares)
-    test = Tried(widest, sharpest)
+    inside = coins[-attacked:]
+    noise = noisy[:LEAST] - effects.of(coins[known:-attacked])
+    scores = np.stack([_decoded(run, effects, noise) for run in noisy[LEAST:]])
+    promised = judging.claim_at(guarantee, inside.size)
+    shares = [judging.best_share(inside.size, promised, alpha) for alpha in (0.05, ALPHA)]
+    test = Tried(
+        *(guesses.guess(scores, inside, (share, share)) for share in shares),
+        guesses.guess_surest_of_runs(
+            scores, inside, judging.best_share(plan.num, promised, ALPHA / 2, runs=attacked)
+        )
+        if attacked > 1
+        else None,
+    )
     epsilon, delta = promised.epsilon, promised.delta
-    details: dict[str, Any] = {"canaries": plan.num, "unit": guarantee.unit}
-    if 0 < np.sum(inside) < plan.num:
+    details: dict[str, Any] = {
+        "canaries": plan.num,
+        "runs_attacked": attacked,
+        "unit": guarantee.unit,
+    }
+    if 0 < np.sum(inside) < inside.size:
         details["attack"] = roc.summary(scores, inside)
     return [
         judging.judge(

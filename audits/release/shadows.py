@@ -77,7 +77,7 @@ class Runs(NamedTuple):
 
     Attributes:
       key: of the run.
-      start: key of the public part of its initial state.
+      start: key of the public part of its initial state, and of what is dealt out.
       coins: bool[canaries].
       stranger: whether the values of all ratings are dealt out anew: the data of somebody who knows
         how ratings are distributed and not what they are.
@@ -183,7 +183,7 @@ def predictions(
     address, values, anew = everyone
 
     def one(run: Runs) -> Observed:
-        deal_key, _, _ = jax.random.split(run.key, 3)
+        deal_key = jax.random.fold_in(run.start, len(mechanisms))  # no phase has this one
         turned = jnp.roll(anew, jax.random.randint(deal_key, (), 0, len(values)))
         dealt = jnp.where(run.stranger, turned, values)
         own = world(

@@ -95,6 +95,7 @@ def _start_worker(words: Any, folder: str) -> None:
     global _words
     _words = words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
+    threading.Thread(target=_end_with_the_first, daemon=True).start()
     gc.set_threshold(OBJECTS)
     import jax
 
@@ -102,6 +103,14 @@ def _start_worker(words: Any, folder: str) -> None:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _end_with_the_first() -> None:
+    """Ends this process where the first one is killed, and could not end it."""
+    first = multiprocessing.parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)
 
 
 @functools.lru_cache(maxsize=1)

@@ -128,7 +128,7 @@ def test_the_claim_is_judged_where_its_delta_blunts_nothing():
 @pytest.mark.parametrize(("epsilon", "canaries"), [(1.0, 1), (1.0, 5), (3.0, 12)])
 def test_runs_of_randomised_response_are_bounded_by_their_own_law(epsilon, canaries):
     """Pure ε lets each guess be right with e^ε/(e^ε + 1), independently: nothing is lost."""
-    tails = judging.tails_of_runs(7, canaries, Claim(epsilon, 0.0))
+    tails = judging.tails_of_runs(7, canaries, canaries, Claim(epsilon, 0.0))
     rate = 1 / (1 + math.exp(-epsilon))
     exact = binom.sf(np.arange(7 * canaries + 1) - 1, 7 * canaries, rate)
     np.testing.assert_allclose(tails, exact, rtol=1e-9)
@@ -137,10 +137,28 @@ def test_runs_of_randomised_response_are_bounded_by_their_own_law(epsilon, canar
 def test_a_canary_a_run_behind_normal_noise_is_bounded_by_its_own_law():
     mu = 1.5
     claim = Claim(8.0, 1e-9, trade_off.of_gaussian(mu), gaussian=True)
-    tails = judging.tails_of_runs(20, 1, claim)
+    tails = judging.tails_of_runs(20, 1, 1, claim)
     exact = binom.sf(np.arange(21) - 1, 20, norm.cdf(mu / 2))
     assert np.all(tails >= exact * (1 - 1e-9))
     np.testing.assert_allclose(tails, exact, rtol=0.05)
+
+
+def test_the_surest_guesses_of_each_run_are_bounded_too():
+    """Behind normal noise of each canary's own they are right as often as scores say, no more."""
+    mu, runs, canaries, made = 1.5, 8, 40, 16
+    claim = Claim(8.0, 1e-9, trade_off.of_gaussian(mu), gaussian=True)
+    tails = judging.tails_of_runs(runs, canaries, made, claim)
+    assert len(tails) == runs * made + 1
+    random = np.random.default_rng(0)
+    right = []
+    for _ in range(1000):
+        inside = random.random((runs, canaries)) < 0.5
+        scores = mu * inside + random.normal(size=inside.shape)
+        found = guesses.guess_surest_of_runs(scores, inside, made / 2 / canaries)
+        assert found[:3] == (runs, canaries, made)
+        right.append(found.right)
+    assert np.mean(tails[right] <= 0.05) <= 0.05
+    assert judging.best_share(canaries, claim, ALPHA, runs=runs) > 0
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
@@ -148,7 +166,7 @@ def test_canaries_that_are_told_all_together_are_not_called_told_too_often(share
     """With that probability a run tells all of its canaries, and else none: (0, share)."""
     runs, canaries = 16, 8
     claim = Claim(0.0, share, trade_off.lines([(0.0, share)]))
-    tails = judging.tails_of_runs(runs, canaries, claim)
+    tails = judging.tails_of_runs(runs, canaries, canaries, claim)
     random = np.random.default_rng(0)
     told = random.random((4000, runs)) < share
     right = np.where(told, canaries, random.binomial(canaries, 0.5, told.shape)).sum(1)
@@ -163,8 +181,8 @@ def test_runs_refute_what_their_canaries_together_leave_open():
         price.epsilon_exact(mu * mu / 2, 1e-9), 1e-9, trade_off.of_gaussian(mu), gaussian=True
     )
     assert judging.p_value(Guesses(192, 192, 192), claim) > ALPHA / 12
-    by_run = guesses.ByRun(32, 6, 192)
-    assert judging.tails_of_runs(32, 6, claim)[-1] < 1e-8
+    by_run = guesses.ByRun(32, 6, 6, 192)
+    assert judging.tails_of_runs(32, 6, 6, claim)[-1] < 1e-8
     weak = Tried(Guesses(192, 192, 96), Guesses(192, 192, 96), by_run)
     finding = judging.judge("n", "w", {"attack": weak}, claim, details={}, replay={})
     assert finding.verdict == "violated"

@@ -94,7 +94,42 @@ def test_without_noise_outliers_and_users_are_told_apart(findings):
 def test_a_weak_control_leaves_the_claim_open():
     for finding in audit(sound(), control=lambda private: blind()).values():
         assert finding.verdict == "inconclusive"
-        assert "without noise the attack's AUC is" in finding.details["why"]
+        assert "the attack's AUC is" in finding.details["why"]
+
+
+@pytest.mark.seconds
+def test_the_control_leaves_nothing_to_chance():
+    """Samples of a tenth hide a rating without noise too; an attack that knows them tells it."""
+    config = langevin.Config(
+        rating_range=(1.0, 5.0),
+        noise_multiplier=4.0,
+        rank=3,
+        learning_rate=0.01,
+        sampling_rate=0.1,
+        clip_norm=2.0,
+        num_steps=STEPS,
+    )
+    found = audit(langevin.dpsgd(config))
+    assert found["rating"].details["control_auc"] >= 0.9
+    assert found["rating"].verdict == "consistent"
+
+
+def test_only_those_who_are_attacked_toss_coins(monkeypatch):
+    """Users that come and go would hide a single rating."""
+    tossed, observe = [], shadows.observe
+
+    def noted(*given, coins, **options):
+        fixed = np.all(coins == coins[0], axis=0)
+        tossed.append(np.flatnonzero(~fixed))
+        return observe(*given, coins=coins, **options)
+
+    monkeypatch.setattr(shadows, "observe", noted)
+    plan = make_plan(num_ratings=8, num_users=4)
+    audit(sound(), num_targets=4, num_users=2)
+    singles = [bool(np.all(who < plan.num_ratings)) for who in tossed]
+    whole = [bool(np.all(who >= plan.num_ratings)) for who in tossed]
+    assert [len(who) for who in tossed] == [8, 4, 4, 4, 2, 2]
+    assert (singles, whole) == ([True] * 3 + [False] * 3, [False] * 3 + [True] * 3)
 
 
 @pytest.mark.seconds
@@ -188,10 +223,10 @@ def test_coins_that_fell_alike_leave_the_claim_open():
         "one",
         "rating",
         np.arange(plan.num) < plan.num_ratings,
+        seen,
         sound().guarantee(STEPS),
         RATINGS,
         plan,
-        seen,
         {},
         {},
     )

@@ -161,6 +161,17 @@ def test_little_noise_is_seen_in_one_run_and_what_is_priced_is_not():
     assert audit(blind())[0].verdict != "violated"
 
 
+@pytest.mark.seconds
+def test_where_one_run_could_refute_nothing_several_are_attacked():
+    """At ε = 8.4 all of 48 guesses about one run may be right; those about eight may not."""
+    config = dataclasses.replace(CONFIG, noise_multiplier=2.4)
+    [honest], [broken] = audit(sound(config)), audit(loud(config))
+    assert honest.claimed > 8
+    assert {honest.details["runs_attacked"], broken.details["runs_attacked"]} == {one_run.RUNS}
+    assert (honest.verdict, broken.verdict) == ("consistent", "violated")
+    assert audit(sound())[0].details["runs_attacked"] == 1
+
+
 @pytest.mark.slow
 def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     found = [audit(blind(), seed)[0] for seed in range(100)]

@@ -84,6 +84,7 @@ def test_a_value_s_canary_changes_by_what_the_price_covers():
 
 def observe(mechanism, plan, coins, *, seed=0, stranger=False):
     runs = len(coins)
+    starts = jax.random.split(keys.from_seed(98), runs)  # what strangers see is dealt out by these
     return shadows.observe(
         ((mechanism, STEPS),),
         RATINGS,
@@ -91,7 +92,7 @@ def observe(mechanism, plan, coins, *, seed=0, stranger=False):
         plan,
         coins=coins,
         keys=jax.random.split(keys.from_seed(seed), runs),
-        starts=jnp.repeat(keys.from_seed(99)[None], runs),
+        starts=starts if stranger else jnp.repeat(keys.from_seed(99)[None], runs),
         stranger=np.full(runs, stranger),
     ).predictions
 

@@ -156,3 +156,16 @@ def test_ctrl_c_ends_the_processes_too_and_says_how_to_go_on(tmp_path):
     assert "dpmf audit --all --quick" in rest
     assert started.returncode == 130
     assert ended_within(10, lambda: os.killpg(started.pid, 0)), "a process of the group is left"
+
+
+@pytest.mark.slow
+def test_processes_end_where_the_first_one_is_killed(tmp_path):
+    words = [sys.executable, "-m", "experiments.cli", "audit", "--all", "--quick"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        assert started.stderr is not None
+        started.stderr.readline()  # a process has begun
+        started.kill()
+        started.wait(timeout=60)
+        assert ended_within(20, lambda: os.killpg(started.pid, 0)), "a process is left"
