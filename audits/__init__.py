@@ -42,7 +42,7 @@ QUICK = {  # arguments of each where `quick`: less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 4, "num_samples": 512},
     "privacy loss": {"num_neighbours": 1, "num_runs": 128, "deltas": (1e-2,)},
-    "membership": {"num_shadows": 32, "num_targets": 8},
+    "membership": {"num_shadows": 32, "num_targets": 8, "num_watchers": 0},
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},
     "lookup": {

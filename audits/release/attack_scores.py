@@ -1,4 +1,4 @@
-"""Three attacks on what a release holds of a canary; each scores high where the canary was in.
+"""Four attacks on what a release holds of a canary; each scores high where the canary was in.
 
 - loss threshold: the smaller the error at the record, the likelier it was in (Yeom et al. 2018), or
   the other way round where shadows say so.
@@ -7,6 +7,8 @@
 - matched filter: shadows say by linear regression how every coin moves every released number; all
   coins of a run are estimated together, by the best linear estimate. Predictions at a user's
   ratings hardly change where a whole user goes; the sum over all that changed does.
+- lists: the same filter on which items are recommended to other users, where an attacker sees no
+  more than that.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import numpy as np
 from audits.release import roc
 from audits.release.canaries import Plan
 
-ATTACKS = ("loss threshold", "LiRA", "matched filter")
+LISTS = "lists"
+ATTACKS = ("loss threshold", "LiRA", "matched filter", LISTS)
 FOLDS = 4  # of an attacker's shadows, each of which is scored by the others
 PRIOR = 8.0  # how many runs of a canary the spread over all canaries counts for
 
@@ -56,6 +59,7 @@ def score(
     attack: str,
     seen: np.ndarray,
     rows: np.ndarray,
+    lists: np.ndarray,
     plan: Plan,
     chosen: np.ndarray,
     coins: np.ndarray,
@@ -67,13 +71,15 @@ def score(
     Args:
       seen: predictions, [runs, probes].
       rows: released numbers, [runs, numbers].
+      lists: recommended items, [runs, watchers, items].
       chosen: bool[canaries], which are scored.
       coins: bool[runs, canaries].
       own: bool[runs], the attacker's shadows.
       attacked: bool[runs], the runs that are attacked.
     """
     inside = coins[:, chosen]
-    if attack == "matched filter":
+    if attack in ("matched filter", LISTS):
+        rows = _shown(lists, own) if attack == LISTS else rows
         tossed = chosen | (coins[own].any(0) & ~coins[own].all(0))  # others are always in
         found = matched_filter(rows[own], coins[own][:, tossed], rows[attacked])
         return Scores(found.shadows[:, chosen[tossed]], found.trials[:, chosen[tossed]])
@@ -87,6 +93,20 @@ def score(
     return _high_for_members(
         likelihood_ratios(statistic[own], inside[own], statistic[attacked]), inside[own]
     )
+
+
+def _shown(lists: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Whether each watcher is shown each item, [runs, pairs], of pairs that shadows differ in."""
+    runs, watchers, _ = lists.shape
+    codes = (lists * watchers + np.arange(watchers)[:, None]).reshape(runs, -1)
+    pairs, times = np.unique(codes[own], return_counts=True)
+    pairs = pairs[times < np.sum(own)]
+    at = np.minimum(np.searchsorted(pairs, codes), max(0, len(pairs) - 1))
+    shown = np.zeros((runs, len(pairs)))
+    if len(pairs):
+        run, place = np.nonzero(pairs[at] == codes)
+        shown[run, at[run, place]] = 1.0
+    return shown
 
 
 def matched_filter(own: np.ndarray, coins: np.ndarray, attacked: np.ndarray) -> Scores:

@@ -60,6 +60,7 @@ def plan(
     change: float | None = None,
     num_ratings: int = 16,
     num_users: int = 8,
+    num_watchers: int = 0,
     natural: bool = False,
 ) -> Plan:
     """A plan of up to so many single ratings and users.
@@ -69,6 +70,7 @@ def plan(
         out, and higher by `change` where it is in.
       side: the one that is released alone, see `shadows.one_sided`.
       change: None: the width of the declared range.
+      num_watchers: users, none of them with a canary, whose lists are seen.
       natural: whether to take single ratings at random as they are, no outliers.
     """
     low, high = ratings.rating_range
@@ -111,6 +113,7 @@ def plan(
         jnp.asarray(ratings.item[probed], jnp.int32),
         known,
         jnp.float32((low + high) / 2),
+        _watchers(random, ratings, np.unique(ratings.user[rows]), num_watchers),
     )
     first = np.array([group[0] for group in groups], np.int64)
     largest = max((len(group) for group in of_users), default=0)
@@ -203,6 +206,11 @@ def _known(
         else:
             row = np.array([at])
         parts.append(random.permutation(row)[:KNOWN])
+    return _padded(other, believed, parts)
+
+
+def _padded(other: np.ndarray, values: np.ndarray, parts: list[np.ndarray]) -> shadows.Known:
+    """The ratings at these places, in arrays as wide as the longest list."""
     most = max(1, max(len(part) for part in parts))
     padded = [
         np.concatenate([part, np.zeros(most - len(part), np.int64)]).astype(np.int64)
@@ -212,9 +220,22 @@ def _known(
     at = np.array(padded)
     return shadows.Known(
         jnp.asarray(other[at], jnp.int32),
-        jnp.asarray(believed[at] * weight, jnp.float32),
+        jnp.asarray(values[at] * weight, jnp.float32),
         jnp.asarray(weight),
     )
+
+
+def _watchers(
+    random: np.random.Generator, ratings: Ratings, attacked: np.ndarray, num: int
+) -> shadows.Watchers | None:
+    """So many users at random who are not attacked, at most; None for nobody."""
+    free = np.setdiff1d(ratings.user, attacked)
+    chosen = random.permutation(free)[:num]
+    if not len(chosen):
+        return None
+    parts = [random.permutation(np.flatnonzero(ratings.user == user)) for user in chosen]
+    known = _padded(ratings.item, ratings.value, parts)
+    return shadows.Watchers(jnp.asarray(chosen, jnp.int32), known)
 
 
 def describe(ratings: Ratings, plan: Plan, canary: int = 0) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Two attackers see the release and nothing else of the run. The insider knows the mechanism, its
 public start and all ratings but the canaries'. The outsider knows the mechanism, who rated what,
 how values are distributed, and the record in question. Each trains shadows (`shadows`) on what he
-knows. Both attack the same other runs in three ways (`attack_scores`).
+knows. Both attack the same other runs in four ways (`attack_scores`).
 
 The curator chooses the worst canaries (`canaries`). Ratings and users are attacked in runs of their
 own: whole users that come and go would hide a single rating. How many are guessed, and every
@@ -27,7 +27,7 @@ from accounting import compose, user
 from accounting.guarantee import Guarantee
 from audits.finding import Finding, inconclusive, not_applicable
 from audits.release import attack_scores, canaries, guesses, judging, roc, shadows
-from audits.release.attack_scores import ATTACKS, Scores
+from audits.release.attack_scores import ATTACKS, LISTS, Scores
 from audits.release.canaries import ATTACKERS, Plan
 from audits.release.judging import Claim
 from dpmf_jax.data.ratings import Ratings
@@ -39,6 +39,7 @@ LEVELS = ("rating", "user")
 NUM_SHADOWS, LEAST = 64, 16
 NUM_TARGETS = 12
 SPARE = 2  # candidates for a canary
+WATCHERS = 32
 WORK = 1 << 30  # `shadows.work` times shadows, about what a minute can do
 VAST = 10.0  # an ε that lets 22,026 guesses of 22,027 be right
 STRONG = 0.9  # the AUC that the control must reach, or a private row says nothing
@@ -49,13 +50,14 @@ class Seen(NamedTuple):
     """What runs predict.
 
     Attributes:
-      predictions, rows: see `shadows.Observed`.
+      predictions, rows, lists: see `shadows.Observed`.
       coins: bool[runs, canaries].
       role: of each run, the attacker whose shadow it is, or `ATTACKED`.
     """
 
     predictions: np.ndarray
     rows: np.ndarray
+    lists: np.ndarray
     coins: np.ndarray
     role: np.ndarray
 
@@ -71,6 +73,7 @@ def audit(
     num_shadows: int | None = None,
     num_targets: int = NUM_TARGETS,
     num_users: int | None = None,
+    num_watchers: int = WATCHERS,
     control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
     """Two findings: on a rating and on a user, each attacked by an insider and by an outsider.
@@ -88,6 +91,7 @@ def audit(
         at least 16.
       num_targets: ratings that are canaries.
       num_users: users that are. None: a third as many, since each moves the data of the others.
+      num_watchers: other users, whose lists of recommended items are attacked too.
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`). What
         else is left to chance, such as samples and a private start, is the same in all its runs.
         Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive. Its runs
@@ -114,6 +118,7 @@ def audit(
         change=guarantee.largest_change,
         num_ratings=SPARE * num_targets,
         num_users=SPARE * num_users,
+        num_watchers=num_watchers,
     )
     # Of each run; 0 and 1: an attacker's shadow.
     role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
@@ -213,14 +218,21 @@ def _most_telling(search: Seen | None, plan: Plan, candidates: np.ndarray, most:
     at = np.flatnonzero(candidates)
     if search is not None and len(at) > most:
         own, inside = search.role == 0, search.coins[:, candidates]
-        of_all = search.predictions[:, 0], search.rows, plan, candidates, search.coins, own, own
+        seen = search.predictions[:, 0], search.rows, search.lists
+        of_all = *seen, plan, candidates, search.coins, own, own
         apart = [
-            _separation(attack_scores.score(attack, *of_all).shadows, inside) for attack in ATTACKS
+            _separation(attack_scores.score(attack, *of_all).shadows, inside)
+            for attack in _attacks(search.lists)
         ]
         at = at[np.argsort(-np.max(apart, axis=0), kind="stable")]
     chosen = np.zeros(plan.num, bool)
     chosen[at[:most]] = True
     return chosen
+
+
+def _attacks(lists: np.ndarray) -> tuple[str, ...]:
+    """Those of `ATTACKS` that have something to look at."""
+    return ATTACKS if lists.size else tuple(name for name in ATTACKS if name != LISTS)
 
 
 def _finding(
@@ -244,7 +256,7 @@ def _finding(
     replay = replay | {"pair": canaries.describe(ratings, plan, int(np.argmax(chosen)))}
     tests: dict[str, guesses.Tried] = {}
     table, areas = [], {"private": 0.0, "control": 0.0}
-    for which, (predictions, rows, coins, role) in runs.items():
+    for which, (predictions, rows, lists, coins, role) in runs.items():
         if not (np.isfinite(predictions).all() and np.isfinite(rows).all()):
             return inconclusive(name, claim, f"the {which} descent diverged", replay=replay)
         attacked, inside = role == ATTACKED, coins[:, chosen]
@@ -253,8 +265,10 @@ def _finding(
             if any(len(np.unique(inside[part])) < 2 for part in (own, attacked)):
                 why = "too few runs: all coins fell alike"
                 return inconclusive(name, claim, why, replay=replay)
-            for attack in ATTACKS:
-                scores = attack_scores.score(attack, seen, rows, plan, chosen, coins, own, attacked)
+            for attack in _attacks(lists):
+                scores = attack_scores.score(
+                    attack, seen, rows, lists, plan, chosen, coins, own, attacked
+                )
                 row = _row(scores, inside[own], inside[attacked])
                 areas[which] = max(areas[which], row["auc"])
                 if claimed is not None and stated is not None:

@@ -26,6 +26,7 @@ from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Phase, Release
 
 NOWHERE = 2**31 - 1  # an index outside all arrays: what is written there is dropped
+LISTED = 10  # items that are recommended to a user
 
 
 class Toggles(NamedTuple):
@@ -57,19 +58,33 @@ class Known(NamedTuple):
     weight: jax.Array
 
 
+class Watchers(NamedTuple):
+    """Users who show an attacker what is recommended to them; none of them is a canary.
+
+    Attributes:
+      user: int32[watchers].
+      known: what each of them rated; these items are not recommended.
+    """
+
+    user: jax.Array
+    known: Known
+
+
 class Probes(NamedTuple):
-    """The pairs that are predicted.
+    """The pairs that are predicted, and whose lists are looked at.
 
     Attributes:
       user, item: int32[probes].
       known: by attacker; empty where nothing is fitted.
       middle: of the declared range, the centre where none is released.
+      watchers: None where nobody's lists are seen.
     """
 
     user: jax.Array
     item: jax.Array
     known: tuple[Known, ...]
     middle: jax.Array
+    watchers: Watchers | None = None
 
 
 class Runs(NamedTuple):
@@ -95,10 +110,13 @@ class Observed(NamedTuple):
     Attributes:
       predictions: [runs, attackers, probes], predicted ratings.
       rows: [runs, numbers], what is released of the users and items of all probes.
+      lists: [runs, watchers, `LISTED` at most], the items that are recommended; no watchers where
+        no item is released.
     """
 
     predictions: Any
     rows: Any
+    lists: Any
 
 
 class Sketched(NamedTuple):
@@ -201,7 +219,11 @@ def predictions(
             state, _info = protocol.train(mechanism, train_key, state, own, num_steps)
             public = state.public
         release = mechanisms[-1].release(state)
-        return Observed(predicted(release, probes, reading), _numbers(release, rows, reading))
+        return Observed(
+            predicted(release, probes, reading),
+            _numbers(release, rows, reading),
+            _lists(release, probes, data.num_items, reading),
+        )
 
     return jax.lax.map(one, runs)
 
@@ -265,25 +287,60 @@ def _fitted(
     center: jax.Array,
     reading: Sketched | None,
 ) -> jax.Array:
-    """Predictions, float32[probes], by the other side's vector fitted to the known ratings.
+    """Predictions, float32[probes], by the other side's vector fitted to the known ratings."""
+    around = center[known.other] if center.ndim and family == ITEMS else base[:, None]
+    solved = _vectors(release, family, known, around, reading)
+    return base + jnp.sum(_with_constant(release, own) * solved, axis=-1)
+
+
+def _with_constant(release: Release, rows: jax.Array) -> jax.Array:
+    """The rows, and beside them a 1 where no centre is released: a vector then has a constant."""
+    if release.center is not None:
+        return rows
+    return jnp.concatenate([rows, jnp.ones((*rows.shape[:-1], 1))], axis=-1)
+
+
+def _vectors(
+    release: Release, family: int, known: Known, around: jax.Array, reading: Sketched | None
+) -> jax.Array:
+    """Vectors of the other side, a ridge regression on the known ratings less what is `around`.
 
     The ridge is one typical released row.
     """
     features = _rows(release, family, known.other, reading)
     assert features is not None
-    around = center[known.other] if center.ndim and family == ITEMS else base[:, None]
     typical = jnp.sum(known.weight * jnp.sum(features**2, axis=-1)) / jnp.maximum(
         jnp.sum(known.weight), 1
     )
-    if release.center is None:  # the constant
-        features, own = (
-            jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], axis=-1) for x in (features, own)
-        )
+    features = _with_constant(release, features)
     weighted = known.weight[..., None] * features
     gram = jnp.einsum("pld,ple->pde", weighted, features, precision="highest")
     target = jnp.einsum("pld,pl->pd", weighted, known.value - around, precision="highest")
-    solved = positive_systems.solve(gram, target, typical + 1e-6).solved
-    return base + jnp.sum(own * solved, axis=-1)
+    return positive_systems.solve(gram, target, typical + 1e-6).solved
+
+
+def _lists(release: Release, probes: Probes, num_items: int, reading: Sketched | None) -> jax.Array:
+    """The items that are recommended to the watchers, best first; int32[watchers, LISTED].
+
+    By released vectors, or by fitted ones where items alone are released.
+    """
+    items = _rows(release, ITEMS, jnp.arange(num_items), reading)
+    if probes.watchers is None or (items is None and release.center is None):
+        return jnp.zeros((0, LISTED), jnp.int32)
+    user, known = probes.watchers
+    center = probes.middle if release.center is None else jnp.asarray(release.center)
+    scores = jnp.broadcast_to(center, (len(user), num_items))
+    if items is not None and one_sided(release) == "item":
+        around = center[known.other] if center.ndim else center
+        vectors = _vectors(release, ITEMS, known, around, reading)
+        scores += vectors @ _with_constant(release, items).T
+    elif items is not None:
+        vectors = _rows(release, USERS, user, reading)
+        assert vectors is not None
+        scores += vectors @ items.T
+    who = jnp.arange(len(user))[:, None]
+    rated = jnp.zeros(scores.shape, bool).at[who, known.other].max(known.weight > 0)
+    return jax.lax.top_k(jnp.where(rated, -jnp.inf, scores), min(LISTED, num_items))[1]
 
 
 def work(ratings: Ratings, num_steps: int) -> int:

@@ -9,6 +9,16 @@ from scipy import stats
 from audits.release import attack_scores
 
 
+def test_lists_count_as_what_each_watcher_is_shown():
+    """Two watchers; what is shown in all shadows tells nothing, and what in none is unknown."""
+    lists = np.array([[[4, 7], [4, 5]], [[7, 4], [5, 6]], [[4, 9], [6, 7]]])
+    own = np.array([True, True, False])
+    shown = attack_scores._shown(lists, own)
+    # of the second watcher: 4 in the first run, 6 in the second and third
+    np.testing.assert_array_equal(shown, [[1, 0], [0, 1], [0, 1]])
+    assert attack_scores._shown(lists[:1], own[:1]).shape == (1, 0)
+
+
 def test_likelihood_ratios_of_shadows_leave_their_own_out():
     random = np.random.default_rng(3)
     inside = random.permuted(np.arange(12)[:, None] % 2 == np.zeros(5), axis=0)

@@ -11,6 +11,7 @@ import pytest
 
 from audits.release import membership, roc, shadows
 from dpmf_jax import layout
+from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import keys
@@ -29,6 +30,7 @@ from tests.cases.membership import (
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 SHADOWS = 24
+NO_LISTS = np.zeros((40, 0, 10), int)
 
 
 def audit(mechanism, seed=0, **settings):
@@ -98,6 +100,22 @@ def test_a_weak_control_leaves_the_claim_open():
 
 
 @pytest.mark.seconds
+def test_what_is_recommended_to_others_is_attacked_too():
+    """Without noise it tells who took part; without watchers nobody looks."""
+    ratings = synthetic.generate(num_users=80, num_items=60, num_ratings=1_600, rank=2)
+    data = layout.make(ratings, kind="dense", num_devices=1)
+    config = dataclasses.replace(VALUE, relation="rating presence", noise_multiplier=100.0)
+    options = {"key": keys.from_seed(0), "num_steps": STEPS, "num_shadows": 64}
+    found = membership.audit(gaussian.joint_noise(config), ratings, data, **options)
+    for finding in found:
+        assert "lists, insider" in finding.details["p_values"]
+        assert finding.verdict == "consistent"
+    assert rows(found[1], "control")["lists, insider"]["auc"] > 0.9
+    alone = audit(sound(), num_watchers=0)["user"]
+    assert not [what for what in alone.details["p_values"] if what.startswith("lists")]
+
+
+@pytest.mark.seconds
 def test_the_control_leaves_nothing_to_chance():
     """Samples of a tenth hide a rating without noise too; an attack that knows them tells it."""
     config = langevin.Config(
@@ -163,7 +181,8 @@ def test_canaries_are_those_that_runs_without_noise_tell_best():
     told = np.isin(np.arange(plan.num), (1, 4, 6))
     clear = np.where(coins & told, plan_values(plan), 0.0)
     predictions = (clear + 0.3 * random.normal(size=coins.shape))[:, plan.owner][:, None]
-    search = membership.Seen(predictions, predictions[:, 0], coins, np.zeros(runs, int))
+    seen = predictions, predictions[:, 0], NO_LISTS
+    search = membership.Seen(*seen, coins, np.zeros(runs, int))
     candidates = np.arange(plan.num) < plan.num_ratings
     chosen = membership._most_telling(search, plan, candidates, 3)
     np.testing.assert_array_equal(np.flatnonzero(chosen), [1, 4, 6])
@@ -216,7 +235,7 @@ def test_coins_that_fell_alike_leave_the_claim_open():
     predictions = np.random.default_rng(0).normal(size=(runs, 1, len(plan.owner)))
     seen = {
         "private": membership.Seen(
-            predictions, predictions[:, 0], np.ones((runs, plan.num), bool), role
+            predictions, predictions[:, 0], NO_LISTS, np.ones((runs, plan.num), bool), role
         )
     }
     found = membership._finding(

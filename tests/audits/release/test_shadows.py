@@ -142,6 +142,39 @@ def test_a_side_that_is_not_released_is_fitted_to_what_the_attacker_knows(run, s
             )
 
 
+@pytest.mark.seconds
+@pytest.mark.parametrize("side", [None, "item"])
+def test_lists_are_the_best_of_what_a_watcher_has_not_rated(run, side):
+    """By the released vectors of users; by fitted ones where items alone are released."""
+    release, plan = run[-1], make_plan(side, num_ratings=4, num_users=2, num_watchers=5)
+    users, items = (np.asarray(part, np.float64) for part in release[:2])
+    watcher, known = plan.probes.watchers
+    assert not set(np.asarray(watcher)) & set(np.asarray(plan.toggles.address.user))
+    other, value, weight = (np.asarray(leaf, np.float64) for leaf in known)
+    center, other = float(release.center), other.astype(int)
+    vectors = users[np.asarray(watcher)]
+    if side == "item":
+        release = release._replace(user_factors=None)
+        rows = items[other]
+        ridge = np.sum(weight * np.sum(rows**2, -1)) / np.sum(weight) + 1e-6
+        vectors = np.array(
+            [
+                np.linalg.solve(
+                    (w[:, None] * row).T @ row + ridge * np.eye(items.shape[1]),
+                    (w[:, None] * row).T @ (v - center),
+                )
+                for row, v, w in zip(rows, value, weight, strict=True)
+            ]
+        )
+    found = np.asarray(shadows._lists(release, plan.probes, ITEMS, None))
+    assert found.shape == (5, shadows.LISTED)
+    for who, scores in enumerate(vectors @ items.T):
+        rated = RATINGS.item[RATINGS.user == watcher[who]]
+        assert set(rated) == set(other[who][weight[who] > 0])
+        best = [item for item in np.argsort(-scores) if item not in rated][: shadows.LISTED]
+        assert found[who, : len(best)].tolist() == best
+
+
 def test_insiders_know_the_others_and_outsiders_the_record():
     """Of a single rating, its user's or item's other ratings against that rating alone; never the
     attacked one.
