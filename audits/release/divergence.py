@@ -154,7 +154,8 @@ def audit(
     measured: the bound that is right with 95%.
 
     Args:
-      num_runs: None: 600, or what about ten seconds can do, at least 48.
+      num_runs: None: 600, or what about ten seconds can do, at least 48; as many where no ceiling
+        is claimed.
       num_canaries: ratings that are in or out, at most a quarter of all.
     """
     guarantee = mechanism.guarantee(num_steps)
@@ -163,7 +164,9 @@ def audit(
             not_applicable(name, "a release tells nothing", "nothing is released") for name in NAMES
         ]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
-    num = num_runs or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, NUM_RUNS))
+    # Where no ceiling is claimed, a few runs say what comes of it.
+    most = LEAST if _limit(guarantee)[0] is None else NUM_RUNS
+    num = num_runs or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, most))
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
     plan = canaries.plan(
         random,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -52,7 +53,7 @@ class Seen(NamedTuple):
     Attributes:
       predictions, rows, lists: see `shadows.Observed`.
       coins: bool[runs, canaries].
-      role: of each run, the attacker whose shadow it is, or `ATTACKED`.
+      role: of each run, the attacker whose shadow it is (0 or 1), or `ATTACKED`.
     """
 
     predictions: np.ndarray
@@ -88,7 +89,7 @@ def audit(
       earlier: phases that every run goes through before, as part of the claim.
       num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
         and the control the same, but half of the others. None: 64, or what about a minute can do,
-        at least 16.
+        at least 16. Where nothing is claimed there are 16.
       num_targets: ratings that are canaries.
       num_users: users that are. None: a third as many, since each moves the data of the others.
       num_watchers: other users, whose lists of recommended items are attacked too.
@@ -108,7 +109,7 @@ def audit(
     choose_key, start_key, *level_keys = jax.random.split(key, 2 + len(LEVELS))
     all_steps = sum(steps for _, steps in phases)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
-    num_users = num_users or max(2, num_targets // 3)
+    most = {"rating": num_targets, "user": num_users or max(2, num_targets // 3)}
     plan = canaries.plan(
         np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
         ratings,
@@ -116,72 +117,114 @@ def audit(
         presence=guarantee.unit != "rating value",
         side=shadows.one_sided(shadows.released(mechanism, data)),
         change=guarantee.largest_change,
-        num_ratings=SPARE * num_targets,
-        num_users=SPARE * num_users,
+        num_ratings=SPARE * most["rating"],
+        num_users=SPARE * most["user"],
         num_watchers=num_watchers,
     )
-    # Of each run; 0 and 1: an attacker's shadow.
-    role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
-    starts = jax.random.split(start_key, len(role))
-    same = jnp.broadcast_to(starts[-1], starts.shape)
-    starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
     silent_phases = [(control(one), steps) for one, steps in phases]
-    # Where there is no noise, half of the other runs will do. Where nothing is claimed, there is
-    # nothing to judge, so nothing to compare with.
-    less, compared = (role == 0) | (np.arange(len(role)) % 2 == 0), guarantee.status != "none"
-
-    def observed(
-        which: Sequence[Phase], taken: np.ndarray, coins: np.ndarray, keys: jax.Array
-    ) -> Seen:
-        found = shadows.observe(
-            which,
-            ratings,
-            data,
-            plan,
-            coins=coins[taken],
-            keys=keys[taken],
-            starts=starts[taken],
-            stranger=role[taken] == 1,
-            at_once=max(1, num // 2),
-        )
-        return Seen(*found, coins[taken], role[taken])
-
-    def attacked(level: str, key: jax.Array) -> tuple[np.ndarray, dict[str, Seen]]:
-        """The canaries of a level, bool[canaries], and runs where no others toss coins."""
-        coin_key, run_key = jax.random.split(key)
-        keys = jax.random.split(run_key, len(role))
-        known = jnp.broadcast_to(keys[0], keys.shape)  # all that is left to chance in the control
-        candidates = (np.arange(plan.num) < plan.num_ratings) == (level == "rating")
-        coins = _coins(coin_key, role, plan.num) | ~candidates
-        search = observed(silent_phases, role == 0, coins, known) if compared else None
-        most = num_targets if level == "rating" else num_users
-        chosen = _most_telling(search, plan, candidates, most)
-        coins |= ~chosen
-        seen = {"private": observed(phases, role >= 0, coins, keys)}
-        if compared:
-            seen["control"] = observed(silent_phases, less, coins, known)
-        return chosen, seen
-
     replay = {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "data_sha256": ratings.sha256(),
         "step": num_steps,
-        "shadows": num,
     }
-    settings = {"shadows": num, "runs_attacked": num, "steps": num_steps}
-    return [
-        _finding(
-            names[level],
-            level,
-            *attacked(level, own_key),
-            guarantee,
+
+    def observed(which: Sequence[Phase], taken: Runs) -> Seen:
+        seen = shadows.observe(
+            which,
             ratings,
+            data,
             plan,
-            replay,
-            settings,
+            coins=taken.coins,
+            keys=taken.keys,
+            starts=taken.starts,
+            stranger=taken.role == 1,
+            at_once=max(1, num // 2),
         )
-        for level, own_key in zip(LEVELS, level_keys, strict=True)
-    ]
+        return Seen(*seen, taken.coins, taken.role)
+
+    found = []
+    for level, own_key in zip(LEVELS, level_keys, strict=True):
+        # Where nothing is claimed, there is nothing to judge, and a few runs say what comes of it.
+        claims = _claimed(level, guarantee, plan, 1)[1] is not None
+        own_num = num if claims else min(num, LEAST)
+        runs = _runs(own_key, start_key, own_num, plan.num)
+        chosen, seen = _attacked(
+            runs,
+            (np.arange(plan.num) < plan.num_ratings) == (level == "rating"),
+            most[level],
+            plan,
+            partial(observed, phases),
+            partial(observed, silent_phases) if claims else None,
+        )
+        settings = {"shadows": own_num, "runs_attacked": own_num, "steps": num_steps}
+        found.append(
+            _finding(names[level], level, chosen, seen, guarantee, ratings, plan, replay, settings)
+        )
+    return found
+
+
+class Runs(NamedTuple):
+    """Runs of one audit; leading axis of runs.
+
+    Attributes:
+      role: see `Seen`.
+      coins: bool[runs, canaries].
+      keys: of the runs.
+      starts: of the public parts of their initial states. An outsider's shadows start anywhere, the
+        others where the attacked ones do.
+    """
+
+    role: np.ndarray
+    coins: np.ndarray
+    keys: jax.Array
+    starts: jax.Array
+
+    def of(self, taken: np.ndarray) -> Runs:
+        return jax.tree.map(lambda part: part[taken], self)
+
+
+def _runs(key: jax.Array, start_key: jax.Array, num: int, num_canaries: int) -> Runs:
+    """An insider's shadows, half as many of an outsider's, and as many that are attacked."""
+    role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
+    coin_key, run_key = jax.random.split(key)
+    starts = jax.random.split(start_key, len(role))
+    same = jnp.broadcast_to(starts[-1], starts.shape)
+    return Runs(
+        role,
+        _coins(coin_key, role, num_canaries),
+        jax.random.split(run_key, len(role)),
+        jnp.where(jnp.asarray(role == 1), starts, same),
+    )
+
+
+def _attacked(
+    runs: Runs,
+    candidates: np.ndarray,
+    most: int,
+    plan: Plan,
+    observed: Callable[[Runs], Seen],
+    observed_silent: Callable[[Runs], Seen] | None,
+) -> tuple[np.ndarray, dict[str, Seen]]:
+    """(the canaries, bool[canaries]; what runs show in which no others toss coins).
+
+    Args:
+      candidates: bool[canaries], of which at most so many are chosen.
+      observed_silent: runs without noise; None where there is nothing to compare with.
+    """
+    runs = runs._replace(coins=runs.coins | ~candidates)
+    known = runs._replace(  # in the control nothing is left to chance
+        keys=jnp.broadcast_to(runs.keys[0], runs.keys.shape)
+    )
+    own = runs.role == 0
+    search = observed_silent(known.of(own)) if observed_silent else None
+    chosen = _most_telling(search, plan, candidates, most)
+    coins = runs.coins | ~chosen
+    seen = {"private": observed(runs._replace(coins=coins))}
+    if observed_silent:
+        # Where there is no noise, half of the other runs will do.
+        half = own | (np.arange(len(own)) % 2 == 0)
+        seen["control"] = observed_silent(known._replace(coins=coins).of(half))
+    return chosen, seen
 
 
 def _coins(key: jax.Array, role: np.ndarray, num: int) -> np.ndarray:

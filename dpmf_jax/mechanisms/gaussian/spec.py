@@ -232,7 +232,7 @@ def _noise_multiplier(name: str, flags: Descent, usual: Defaults, steps: int) ->
 _PUBLISHED = {"epsilon_step": 0.15, "regularization": 0.01}
 _REAL = {"rank": 20, "steps": 300, "learning_rate": 5e-4}
 _SMALL = {"rank": 5, "steps": 100, "learning_rate": 5e-3, "center": "middle"}
-_LONG = {"privacy loss": 3, "membership": 100, "one run": 100, "divergence": 100}
+_LONG = {"privacy loss": 3, "membership": 50, "one run": 100, "divergence": 100}
 _SHORT = {"privacy loss": 5}
 _TRIALS = (
     Trial(
