@@ -46,7 +46,8 @@ RUNS = 1 << 13  # responses of each world that are looked up
 TRIED = 1 << 12  # draws that show whether the words that were counted are all that a number takes
 FEW = 16  # part of all words that shows first whether a number takes one
 WORK = 1 << 28  # numbers drawn for one table, or for all lookups of one world
-WORK_FLOATS = 1 << 24  # the same of floats, which take longer to draw
+WORK_FLOATS = 1 << 24  # the same of floats, unless a table of so many is worth a larger one
+WORTH = 0.1  # share of the responses that a larger table must promise to know
 BATCH = 1 << 20  # numbers drawn at once
 
 
@@ -207,8 +208,8 @@ def _lookups(
     at = response[place.leaf]
     rows, batch = (at.shape[0] if at.ndim else 1), max(1, BATCH // entries)
     whole = not jnp.issubdtype(at.dtype, jnp.floating)
-    work, fewest = (WORK, 64) if whole else (WORK_FLOATS, 512)
-    runs = int(np.clip(work // max(entries, 1), min(fewest, num_runs), num_runs))
+    most = (WORK if whole else 4 * WORK_FLOATS) // max(entries, 1)
+    runs = int(np.clip(most, min(64, num_runs), num_runs))
     if sampled:  # then every one of them reads the ratings
         runs = int(np.clip(WORK // 4 // max(worlds[0][1].num_ratings, entries), 64, runs))
     own_key, other_key, fresh_key = jax.random.split(key, 3)
@@ -241,10 +242,11 @@ def _lookups(
         for piece, (q, start) in enumerate(pieces):
             yield numbers(drawn(jax.random.fold_in(own, piece), min(PIECE, num - start)), q)
 
-    one_word = False
+    one_word, some = False, np.zeros(0)
+    if not whole:
+        some = numbers(drawn(own_key, TRIED), statistics[0][0])
     if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
         counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
-        some = numbers(drawn(own_key, TRIED), statistics[0][0])
 
         def known(keys: jax.Array) -> float:
             made = numbers(keys, statistics[0][0], True)
@@ -253,7 +255,13 @@ def _lookups(
         # of one word each, as many are among those of the first words as these are of all words
         first = max(1, len(counting) // FEW)
         one_word = known(counting[:first]) > 0.5 * first / len(counting) and known(counting) > 0.99
-    num = min(num_whole if whole else num_drawn, max(1, work // entries) * rows)
+    num, few = (
+        min(num_whole if whole else num_drawn, max(1, work // entries) * rows)
+        for work in (WORK, WORK_FLOATS)
+    )
+    if not whole and not one_word and few < num:
+        found_in_few = lookup_tables.counts(table(own_key, statistics[0][:1], few), some, "value")
+        num = num if np.mean(found_in_few > 0) * num / few >= WORTH else few
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

@@ -289,6 +289,23 @@ def test_planted_bugs_are_violated(sample):
     assert finding.details["told_apart_in_the_other_world"] < 0.01
 
 
+def of_two_words(key, statistics):
+    """A quarter of a million values, each from two words, beside statistics that they miss."""
+    one, two = jax.random.randint(key, (2, *statistics.shape), 0, 512)
+    return statistics + 0.37 * (512.0 * one + two)
+
+
+@pytest.mark.seconds
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.parametrize(
+    ("num_drawn", "verdict"), [(1 << 19, "violated"), (1 << 13, "inconclusive")]
+)
+def test_a_larger_table_is_drawn_where_it_promises_more(monkeypatch, num_drawn, verdict):
+    """A small one knows a hundredth of the responses, which refutes nothing."""
+    monkeypatch.setattr(lookup, "WORK_FLOATS", RATINGS.num_items << 12)
+    assert audit(whole_sums(of_two_words), num_runs=256, num_drawn=num_drawn).verdict == verdict
+
+
 @pytest.mark.seconds
 def test_what_is_sound_is_called_violated_no_more_often_than_stated(monkeypatch):
     """At a level of one half in place of 1e-4, false alarms of rounded noise stay below a half."""
