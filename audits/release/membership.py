@@ -91,7 +91,7 @@ def audit(
         and the control the same, but half of the others. None: 64, or what about a minute can do,
         at least 16. Where nothing is claimed there are 16.
       num_targets: ratings that are canaries.
-      num_users: users that are. None: a third as many, since each moves the data of the others.
+      num_users: users that are. None: two thirds as many, since each moves the data of the others.
       num_watchers: other users, whose lists of recommended items are attacked too.
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`). What
         else is left to chance, such as samples and a private start, is the same in all its runs.
@@ -109,7 +109,7 @@ def audit(
     choose_key, start_key, *level_keys = jax.random.split(key, 2 + len(LEVELS))
     all_steps = sum(steps for _, steps in phases)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
-    most = {"rating": num_targets, "user": num_users or max(2, num_targets // 3)}
+    most = {"rating": num_targets, "user": num_users or max(2, 2 * num_targets // 3)}
     plan = canaries.plan(
         np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
         ratings,

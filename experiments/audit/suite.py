@@ -16,7 +16,7 @@ LESS = {
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 3},
     "privacy loss": {"num_neighbours": 16, "num_runs": 64},
-    "membership": {"num_users": 8, "num_watchers": 0},
+    "membership": {"num_watchers": 0},
     "lookup": {"num_places": 1},
     "fit": {"tempting": ("value", "item")},
 }

@@ -61,7 +61,8 @@ def audit(epsilon, mend=lambda mechanism: mechanism):
         num_steps=steps,
         earlier=earlier,
         num_shadows=128,
-        num_targets=6,  # two users: each moves the data of the other
+        num_targets=6,
+        num_users=2,  # each moves the data of the other
         control=table()["als"].control,
     )
     return {finding.audit.removeprefix("membership: "): finding for finding in found}
