@@ -97,8 +97,8 @@ def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
     ]()
     assert trial.phases[-1][1] == 300
     told = (
-        "privacy loss over the first 3 steps; membership over the first 50 steps; one run, divergence"
-        " over the first 100 steps"
+        "privacy loss over the first 3 steps; membership over the first 50 steps; one run,"
+        " divergence over the first 100 steps"
     )
     assert trial.why.endswith(told)
     short = trial._replace(short={"privacy loss": 2, "density": 1000})
