@@ -18,6 +18,7 @@ from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
+from experiments.fit import mechanisms as fit_mechanisms
 from tests.cases.audits import STRUCTURAL
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -69,6 +70,21 @@ def test_options_reach_the_family_that_they_name_and_give_way_to_arguments():
     for num_neighbours, pairs in ((None, 3), (5, 5)):
         findings = audit(only=["sensitivity"], options=options, num_neighbours=num_neighbours)
         assert {finding.details["pairs"] for finding in findings} == {pairs}
+
+
+@pytest.mark.parametrize("family", audits.ONCE)
+def test_what_is_tried_once_is_given_all_phases(monkeypatch, family):
+    flags = fit_mechanisms.flags("gaussian-joint-noise", epsilon=3.0, rank=2, steps=2)
+    phases, _ = fit_mechanisms.phases_and_settings("gaussian-joint-noise", flags, RATINGS)
+    *earlier, (mechanism, steps) = phases
+    assert len(earlier) == 1
+    before = []
+    module = importlib.import_module(f"audits.{audits.FAMILIES[family]}")
+    monkeypatch.setattr(
+        module, "audit", lambda *given, earlier=(), **of: before.append(earlier) or []
+    )
+    audit(mechanism, num_steps=steps, earlier=earlier, only=[family])
+    assert [len(phases) for phases in before] == [1]
 
 
 @pytest.mark.parametrize(
