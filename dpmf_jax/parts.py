@@ -15,6 +15,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
+from dpmf_jax import protocol
 from dpmf_jax.errors import DpmfError, UsageError
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Data, Info, Mechanism, Phase, Release, State
@@ -159,7 +160,7 @@ def _require_same_leaves(state: State, after: State) -> None:
 
 def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return part(*arguments)
+        return protocol.once(part)(*arguments)
     except DpmfError:
         raise
     except Exception as error:  # of a stranger's function: any

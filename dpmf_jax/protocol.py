@@ -154,16 +154,39 @@ def factors(state: State) -> Factors:
     return Factors(*(find(name) for name in Factors._fields))
 
 
+@jax.jit
+def _called(part: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    return part(*arguments)
+
+
+def once(part: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """The same part of a mechanism, traced once for arguments of the same shapes.
+
+    A part is traced in the check of its shapes, in training, and in every audit: that takes as long
+    as compiling some of them. A compiler sees no difference.
+    """
+    return partial(_called, part)
+
+
+def in_each(fn: Callable[..., PyTree], worlds: Sequence[tuple[PyTree, ...]]) -> list[PyTree]:
+    """`fn` of each world's arguments, which are of the same shapes; compiled once for all."""
+    if len(worlds) == 1:
+        return [fn(*worlds[0])]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *worlds)
+    found = jax.lax.map(lambda arguments: fn(*arguments), stacked)
+    return [jax.tree.map(lambda leaf, at=at: leaf[at], found) for at in range(len(worlds))]
+
+
 def step(mechanism: Mechanism, key: Key, state: State, data: Data) -> tuple[State, Info]:
     """One step in one world: coins, query, noise, update. Spends `key`."""
     coins_key, noise_key = jax.random.split(key)
-    statistics, info = mechanism.query(state, data, mechanism.coins(coins_key))
+    statistics, info = once(mechanism.query)(state, data, mechanism.coins(coins_key))
     num_devices = _num_devices(data) if draws(mechanism.noise) else 1
     rows = None if getattr(data, "users_each", None) is None else data.num_users
     response = spread.divided(
-        num_devices, partial(mechanism.noise.sample, noise_key), statistics, rows=rows
+        num_devices, partial(once(mechanism.noise.sample), noise_key), statistics, rows=rows
     )
-    return mechanism.update(state, response, data)._replace(step=state.step + 1), info
+    return once(mechanism.update)(state, response, data)._replace(step=state.step + 1), info
 
 
 def _num_devices(data: Data) -> int:
@@ -229,7 +252,7 @@ def after(mechanism: Mechanism, public: PyTree) -> Mechanism:
 
 @jax.jit
 def _init(init: Callable[..., State], key: Key, data: Data) -> State:
-    return init(key, data, None)
+    return once(init)(key, data, None)
 
 
 def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
@@ -258,6 +281,13 @@ def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] =
         key, earlier_key = jax.random.split(key)
         mechanism = link((*earlier, (mechanism, 0)), earlier_key, data)[-1]
     return _init(mechanism.init, key, data)
+
+
+def begin_each(mechanism: Mechanism, key: Key, worlds: Sequence[Data]) -> tuple[State, State]:
+    """What each of two worlds starts from, by the same key."""
+    init = once(mechanism.init)
+    first, second = in_each(lambda world: init(key, world, None), [(world,) for world in worlds])
+    return first, second
 
 
 def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -302,16 +332,19 @@ def train_coupled(
     def body(states: tuple[State, ...], _: None) -> tuple[tuple[State, ...], tuple[PyTree, Info]]:
         coins_key, noise_key = jax.random.split(jax.random.fold_in(key, states[0].step))
         coins = mechanism.coins(coins_key)
-        answers = [
-            mechanism.query(state, data, coins) for state, data in zip(states, datas, strict=True)
-        ]
+
+        def asked(state: State, data: Data) -> tuple[PyTree, Info]:
+            return once(mechanism.query)(state, data, coins)
+
+        def updated(state: State, data: Data) -> State:
+            after = once(mechanism.update)(state, response, data)
+            return after._replace(step=state.step + 1)
+
+        worlds = list(zip(states, datas, strict=True))
+        answers = in_each(asked, worlds)
         statistics = [answer for answer, _ in answers]
-        response = mechanism.noise.sample(noise_key, statistics[0])
-        states = tuple(
-            mechanism.update(state, response, data)._replace(step=state.step + 1)
-            for state, data in zip(states, datas, strict=True)
-        )
-        return states, (observe(response, *statistics), answers[0][1])
+        response = once(mechanism.noise.sample)(noise_key, statistics[0])
+        return tuple(in_each(updated, worlds)), (observe(response, *statistics), answers[0][1])
 
     states, (observed, info) = jax.lax.scan(body, states, length=num_steps)
     return states, observed, info

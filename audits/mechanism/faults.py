@@ -20,7 +20,7 @@ import numpy as np
 from audits import transcript
 from audits.finding import Finding, Verdict, inconclusive, not_applicable
 from audits.transcript import step_statistics
-from dpmf_jax import layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import Layout
@@ -53,7 +53,7 @@ def audit(
 @jax.jit
 def _responses(mechanism: Mechanism, keys: jax.Array, statistics: Any) -> Any:
     """A response for each key, leading axis of keys."""
-    return jax.vmap(lambda key: mechanism.noise.sample(key, statistics))(keys)
+    return jax.vmap(lambda key: protocol.once(mechanism.noise.sample)(key, statistics))(keys)
 
 
 def extremes(ratings: Ratings, data: Layout) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def audit(
     details = {"steps": num_steps, "phases": len(phases), "chunk_steps": chunk, "power": power}
     return [
         _distinct_finding(0, spent, details, replay),
-        _seeds_finding(mechanism, key, data, num_steps, replay),
+        _seeds_finding(mechanism, key, data, replay),
     ]
 
 
@@ -111,11 +111,12 @@ def _distinct_finding(
 
 
 def _seeds_finding(
-    mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int, replay: dict[str, Any]
+    mechanism: Mechanism, key: jax.Array, data: Layout, replay: dict[str, Any]
 ) -> Finding:
     """The finding on the keys of one step's noise, in as many runs as are cheap."""
-    start_key, draw_key = jax.random.split(key)
-    statistics = transcript.first_step(transcript.record(mechanism, start_key, data, num_steps))
+    start_key, coins_key, draw_key = jax.random.split(key, 3)
+    start = protocol.begin(mechanism, start_key, data)
+    statistics = transcript.step_statistics(mechanism, start, data, coins_key)
     entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
     num = int(np.clip(NUMBERS // max(entries, 1), 64, SEEDS))
 

@@ -54,8 +54,7 @@ def states(
 
     def pair(neighbour: neighbours.Neighbour) -> tuple[State, State]:
         datas = (data, neighbours.apply(unit, data, neighbour))
-        states = tuple(mechanism.init(init_key, world, None) for world in datas)
-        assert len(states) == 2
+        states = protocol.begin_each(mechanism, init_key, datas)
         if step:
             states, _, _ = protocol.train_coupled(
                 mechanism, train_key, states, datas, step, _nothing
@@ -83,14 +82,13 @@ def _responses(
 
         def responses(coins_key: jax.Array) -> Any:
             coins = mechanism.coins(coins_key)
-            statistics = [
-                mechanism.query(state, world, coins)[0]
-                for state, world in zip(both, datas, strict=True)
-            ]
-            return tuple(
-                jax.lax.map(lambda key, q=q: mechanism.noise.sample(key, q), noise_keys)
-                for q in statistics
-            )
+
+            def of_world(state: State, world: Layout) -> Any:
+                asked, _info = protocol.once(mechanism.query)(state, world, coins)
+                sample = protocol.once(mechanism.noise.sample)
+                return jax.lax.map(lambda key: sample(key, asked), noise_keys)
+
+            return tuple(protocol.in_each(of_world, list(zip(both, datas, strict=True))))
 
         return jax.lax.map(responses, coins_keys)
 

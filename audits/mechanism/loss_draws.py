@@ -13,6 +13,7 @@ from accounting.guarantee import Unit
 from audits import neighbours, side_by_side
 from audits.mechanism import sampled_loss
 from audits.mechanism.loss_bound import Losses
+from dpmf_jax import protocol
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
 
@@ -63,28 +64,31 @@ def _run(
         coins_key, noise_key = jax.random.split(key)
         coins = mechanism.coins(coins_key)
         if sampled_loss.poisson(coins) is None:
-            own, other = (
-                mechanism.query(state, data, coins)[0]
-                for state, data in zip(states, worlds, strict=True)
+            own, other = protocol.in_each(
+                lambda state, data: protocol.once(mechanism.query)(state, data, coins)[0],
+                list(zip(states, worlds, strict=True)),
             )
             around = jax.tree.map(
                 lambda a, b: sampled_loss.shifted(a, b, jnp.float32(tilt.shift)), own, other
             )
-            response = mechanism.noise.sample(noise_key, around)
-            loss = mechanism.noise.log_ratio(response, own, other)
-            log_weight = mechanism.noise.log_ratio(response, own, around)
+            response = protocol.once(mechanism.noise.sample)(noise_key, around)
+            log_ratio = protocol.once(mechanism.noise.log_ratio)
+            loss = log_ratio(response, own, other)
+            log_weight = log_ratio(response, own, around)
             log_weight = jnp.where(tilt.shift == 1, 0.0, log_weight)
             additive = jax.tree.structure(response) == jax.tree.structure(own)
-            centred = mechanism.noise.log_ratio(own, own, other) if additive else loss
+            centred = log_ratio(own, own, other) if additive else loss
         else:
             response, loss, log_weight, centred = sampled_loss.step(
                 mechanism, noise_key, coins, states, worlds, tilt.shift, tilt.rate
             )
-        states = tuple(
-            mechanism.update(state, response, data)._replace(step=state.step + 1)
-            for state, data in zip(states, worlds, strict=True)
-        )
-        return (states, jax.tree.map(jnp.add, sums, Sums(loss, log_weight, centred))), None
+
+        def updated(state: State, data: Layout) -> State:
+            after = protocol.once(mechanism.update)(state, response, data)
+            return after._replace(step=state.step + 1)
+
+        own, other = protocol.in_each(updated, list(zip(states, worlds, strict=True)))
+        return ((own, other), jax.tree.map(jnp.add, sums, Sums(loss, log_weight, centred))), None
 
     nothing = Sums(*(jnp.float32(0) for _ in Sums._fields))
     (_, sums), _ = jax.lax.scan(step, (states, nothing), jax.random.split(key, num_steps))
@@ -94,7 +98,7 @@ def _run(
 @jax.jit
 def start(mechanism: Mechanism, key: jax.Array, data: Layout) -> State:
     """The state before the first step."""
-    return mechanism.init(key, data, None)
+    return protocol.once(mechanism.init)(key, data, None)
 
 
 @partial(jax.jit, static_argnames=("num_steps", "batch"))
@@ -126,11 +130,11 @@ def centred_losses(
     batch: int,
 ) -> jax.Array:
     """`Sums.centred` of one run of the data set against each of its neighbours."""
-    own = mechanism.init(start_key, data, None)
+    own = protocol.once(mechanism.init)(start_key, data, None)
 
     def one(neighbour: neighbours.Neighbour) -> jax.Array:
         worlds = (data, neighbours.apply(unit, data, neighbour))
-        states = (own, mechanism.init(start_key, worlds[1], None))
+        states = (own, protocol.once(mechanism.init)(start_key, worlds[1], None))
         return _run(
             mechanism, states, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps
         ).centred

@@ -8,7 +8,6 @@ thing of a mechanism, whoever wrote it: its coins hold a `protocol.Poisson` that
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 
 from accounting.guarantee import Guarantee
 from accounting.loss import SubsampledGaussian
-from dpmf_jax import layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Poisson, State
 
@@ -65,22 +64,27 @@ def differing(one: Layout, other: Layout) -> jax.Array:
     return (present != other_present) | (value != other_value)
 
 
-def _statistics_given_part(
-    mechanism: Mechanism, state: State, data: Layout, coins: Any, record: jax.Array, part: float
-) -> Any:
-    """The statistics with the record in the sample (part 1) or out of it (0).
+def _out_and_in(
+    mechanism: Mechanism, state: State, data: Layout, coins: Any, record: jax.Array
+) -> tuple[Any, Any]:
+    """The statistics with the record out of the sample, and with it inside.
 
     All others take part as their coins say.
     """
 
-    def set_part(sample: Any) -> Any:
-        return (
-            sample._replace(rate=jnp.where(record, part, sample.rate))
-            if _is_poisson(sample)
-            else sample
-        )
+    def given(part: jax.Array) -> Any:
+        def set_part(sample: Any) -> Any:
+            return (
+                sample._replace(rate=jnp.where(record, part, sample.rate))
+                if _is_poisson(sample)
+                else sample
+            )
 
-    return mechanism.query(state, data, jax.tree.map(set_part, coins, is_leaf=_is_poisson))[0]
+        own = jax.tree.map(set_part, coins, is_leaf=_is_poisson)
+        return protocol.once(mechanism.query)(state, data, own)[0]
+
+    out, inside = protocol.in_each(given, [(jnp.float32(0),), (jnp.float32(1),)])
+    return out, inside
 
 
 def shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
@@ -112,19 +116,16 @@ def step(
     """
     sample = poisson(coins)
     assert sample is not None
-    log_ratio, q, record = mechanism.noise.log_ratio, sample.rate, differing(*worlds)
-    (out, inside), (other_out, other_inside) = (
-        tuple(
-            _statistics_given_part(mechanism, state, world, coins, record, part)
-            for part in (0.0, 1.0)
-        )
-        for state, world in zip(states, worlds, strict=True)
+    log_ratio, q, record = protocol.once(mechanism.noise.log_ratio), sample.rate, differing(*worlds)
+    (out, inside), (other_out, other_inside) = protocol.in_each(
+        lambda state, world: _out_and_in(mechanism, state, world, coins, record),
+        list(zip(states, worlds, strict=True)),
     )
     choose_key, noise_key = jax.random.split(key)
     present = jax.random.uniform(choose_key) < tilted_rate
     centre = jax.tree.map(lambda o, i: shifted(i, o, jnp.float32(shift)), out, inside)
     around = jax.tree.map(lambda c, o: jnp.where(present, c, o), centre, out)
-    response = mechanism.noise.sample(noise_key, around)
+    response = protocol.once(mechanism.noise.sample)(noise_key, around)
 
     def log_mixed(response: Any) -> jax.Array:
         """log of the density with the record's coin mixed, over that with the record out."""
@@ -193,12 +194,11 @@ def _obeys_rate(
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         coins = mechanism.coins(key)
-        plain, other = (
-            mechanism.query(state, world, coins)[0]
-            for state, world in zip(states, worlds, strict=True)
+        plain, other = protocol.in_each(
+            lambda state, world: protocol.once(mechanism.query)(state, world, coins)[0],
+            list(zip(states, worlds, strict=True)),
         )
-        given_part = partial(_statistics_given_part, mechanism, states[0], worlds[0], coins, record)
-        out, inside = given_part(0.0), given_part(1.0)
+        out, inside = _out_and_in(mechanism, states[0], worlds[0], coins, record)
         return (
             _close(plain, out) | _close(plain, inside),
             ~_close(out, inside),

@@ -105,7 +105,7 @@ def distances(
             other = jax.tree.map(partial(jnp.where, reflected[0]), turned, other)
         pair = (data, other)
         worlds = [jax.tree.map(partial(jnp.where, added), b, a) for a, b in (pair, pair[::-1])]
-        first, second = (mechanism.init(init_key, world, None) for world in worlds)
+        first, second = protocol.begin_each(mechanism, init_key, worlds)
         _, (distance, magnitude, one_sided), info = protocol.train_coupled(
             mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, observe
         )

@@ -37,7 +37,7 @@ def _apart(
 ) -> tuple[jax.Array, jax.Array]:
     """(root mean square over the steps of the worlds' distance, that of its rounding)."""
     init_key, train_key = jax.random.split(key)
-    first, second = (mechanism.init(init_key, world, None) for world in worlds)
+    first, second = protocol.begin_each(mechanism, init_key, worlds)
     _, (distance, magnitude, _), _ = protocol.train_coupled(
         mechanism, train_key, (first, second), worlds, num_steps, sensitivity.observe
     )

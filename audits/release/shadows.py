@@ -213,9 +213,10 @@ def predictions(
             if place:
                 start, own_key = (jax.random.fold_in(key, place) for key in (start, own_key))
             _, init_key, train_key = jax.random.split(own_key, 3)
-            state = mechanism.init(start, own, public)
+            init = protocol.once(mechanism.init)
+            state = init(start, own, public)
             if jax.tree.leaves(state.private):
-                state = mechanism.init(init_key, own, public)._replace(public=state.public)
+                state = init(init_key, own, public)._replace(public=state.public)
             state, _info = protocol.train(mechanism, train_key, state, own, num_steps)
             public = state.public
         release = mechanisms[-1].release(state)

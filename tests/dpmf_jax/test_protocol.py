@@ -129,6 +129,36 @@ def test_coupled_worlds_follow_the_first_ones_responses(data, key):
     assert np.all(np.asarray(distance) > 1)
 
 
+def test_a_part_is_traced_once_in_all_programs(data, key):
+    traced = []
+
+    def query(state, data, coins):
+        traced.append(state)
+        return made.query(state, data, coins)
+
+    made = gaussian.mechanism(CONFIG)
+    watched = made._replace(query=Partial(query))
+    state = start(watched, data, key)
+    protocol.train(watched, key, state, data, 2)
+    protocol.train(watched, key, state, data, 3)
+    protocol.train_coupled(watched, key, (state, state), (data, data), 2)
+    assert len(traced) == 1
+
+
+def test_what_is_done_in_each_world_is_compiled_once():
+    """And is of each world's own numbers."""
+    worlds = [(jnp.arange(3.0), {"by": jnp.float32(by)}) for by in (2, 5, 7)]
+
+    @jax.jit
+    def scaled(worlds):
+        return protocol.in_each(lambda row, data: jnp.sin(row * data["by"]), worlds)
+
+    found = scaled(worlds)
+    for (row, data), one in zip(worlds, found, strict=True):
+        np.testing.assert_allclose(one, np.sin(row * data["by"]), rtol=1e-6)
+    assert str(jax.make_jaxpr(scaled)(worlds)).count(" sin ") == 1
+
+
 def test_seeds_differ_above_bit_32(data):
     mechanism = gaussian.joint_noise(CONFIG)
     low, high = (keys.from_seed(seed) for seed in (5, 5 + 2**32))
@@ -146,42 +176,23 @@ def test_seeds_differ_above_bit_32(data):
 # --- one compilation
 
 
-@pytest.fixture
-def count_traces():
-    """How many times a mechanism's query is traced, which happens once per compilation of the
-    loop.
-    """
-    traces = []
-
-    def counted(query, state, data, coins):
-        traces.append(1)
-        return query(state, data, coins)
-
-    def wrap(mechanism):
-        return mechanism._replace(query=Partial(counted, mechanism.query))
-
-    return wrap, traces
-
-
 @pytest.mark.seconds
-def test_a_sweep_over_real_settings_seeds_and_neighbours_compiles_once(data, key, count_traces):
-    wrap, traces = count_traces
+def test_a_sweep_over_real_settings_seeds_and_neighbours_compiles_once(data, key):
+    before = protocol.train._cache_size()
     state = start(gaussian.joint_noise(CONFIG), data, key)
     train = partial(protocol.train, state=state, num_steps=2)
     finals = [
-        train(wrap(gaussian.joint_noise(config)), key, data=data)[0].public.user_factors
+        train(gaussian.joint_noise(config), key, data=data)[0].public.user_factors
         for config in SWEEP
     ]
-    compiled = len(traces)
-    train(wrap(gaussian.joint_noise(CONFIG)), keys.from_seed(9), data=data)
+    train(gaussian.joint_noise(CONFIG), keys.from_seed(9), data=data)
     address = layout.locate(data, RATINGS.user[0], RATINGS.item[0])
-    train(wrap(gaussian.joint_noise(CONFIG)), key, data=layout.replace_value(data, address, 1.0))
-    train(wrap(gaussian.joint_noise(CONFIG)), key, data=layout.remove_rating(data, address))
-    train(wrap(gaussian.joint_noise(CONFIG)), key, data=layout.remove_user(data, 3))
-    assert len(traces) == compiled
-    assert compiled <= 2  # jax may trace a scan's body twice in one compilation
+    train(gaussian.joint_noise(CONFIG), key, data=layout.replace_value(data, address, 1.0))
+    train(gaussian.joint_noise(CONFIG), key, data=layout.remove_rating(data, address))
+    train(gaussian.joint_noise(CONFIG), key, data=layout.remove_user(data, 3))
+    assert protocol.train._cache_size() == before + 1
     # The settings do something, except for delta (a price alone) and the centre (in the state that
     # was given).
     assert sum(not same(final, finals[0]) for final in finals[1:]) == len(SWEEP) - 3
-    train(wrap(gaussian.joint_noise(CONFIG)), key, data=data, num_steps=3)
-    assert len(traces) > compiled  # so the counter counts
+    train(gaussian.joint_noise(CONFIG), key, data=data, num_steps=3)
+    assert protocol.train._cache_size() == before + 2  # so the counter counts
