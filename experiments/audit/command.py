@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
-from experiments.audit import registry, subjects, workers
+from experiments.audit import registry, subjects, suite, workers
 from experiments.audit import replay as audit_replay
 from experiments.audit import report as audit_report
 from experiments.audit import trial as audit_trial
@@ -135,7 +135,10 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
         delta=delta if 0 < delta != USUAL_DELTA else None,
         layout=command.layout,
     )
-    return audits.families(quick=command.quick, only=command.only or None), sizes
+    families = audits.families(quick=command.quick, only=command.only or None)
+    if command.all and command.quick and not command.only:
+        families = [name for name in families if name not in suite.NOT_QUICK]
+    return families, sizes
 
 
 def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]:

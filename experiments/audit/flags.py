@@ -37,8 +37,8 @@ class Command(RatingsFlags, MechanismFlag):
     variant. By default on ml-100k where it is found; with --quick on generated ratings.
     """
     quick: bool = False
-    """Fewer runs, neighbours and steps, and no audits named one run, divergence and fit: less
-    power, the same rate of false alarms.
+    """Fewer runs, neighbours and steps, and no audits named one run, divergence and fit; with --all
+    none named membership either. Less power, the same rate of false alarms.
     """
     out: Path | None = None
     """Folder for findings.json, report.md and report.html. They lie in its private/, since they are

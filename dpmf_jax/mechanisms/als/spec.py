@@ -418,6 +418,6 @@ SPECS = (
         unit="rating value",
         fold_in=levels,
         notes=ridge_notes,
-        trials=(Trial("ours: ridge", "defaults"),),
+        trials=(Trial("ours: ridge", "defaults", small={"rank": 2}),),
     ),
 )

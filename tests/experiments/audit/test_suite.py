@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import audits
+from experiments.audit import command, flags
 from experiments.audit import suite as audit_suite
 from experiments.audit import trial as audit_trial
 from tests.cases.fit import run
@@ -169,3 +171,12 @@ def test_processes_end_where_the_first_one_is_killed(tmp_path):
         started.kill()
         started.wait(timeout=60)
         assert ended_within(20, lambda: os.killpg(started.pid, 0)), "a process is left"
+
+
+def test_quick_leaves_membership_to_one_mechanism_or_to_who_asks_for_it():
+    def families(**given: Any):
+        return command._checked(flags.Command(quick=True, **given), audits)[0]
+
+    assert "membership" not in families(all=True)
+    assert {*families(all=True), "membership"} == {*families()}
+    assert families(all=True, only=("membership",)) == ["membership"]
