@@ -10,23 +10,32 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-import accounting
 import audits
-from accounting.loss import Gaussian, SubsampledGaussian
 from audits import neighbours, search, transcript
 from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
 from audits.program import pairs
 from dpmf_jax import layout, parts
-from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
-from tests.zoo.sound import DATA, RATINGS, SAMPLED, joint
+from dpmf_jax.protocol import Info, Poisson
+from tests.zoo import alarms as zoo_alarms
+from tests.zoo.sound import DATA, RATINGS, joint
+from tests.zoo.strangers import (
+    HIGH,
+    LOW,
+    RATE,
+    STEPS,
+    behind,
+    by_map,
+    dpsgd,
+    drawn,
+    of_dense,
+    open_coins,
+    small,
+    sums,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-LOW, HIGH = RATINGS.rating_range
-STEPS, RATE = 4, 0.25
 
 
 def loss_of(made, data=DATA, **options):
@@ -47,105 +56,11 @@ def loss_of(made, data=DATA, **options):
 # --- samples
 
 
-def dpsgd(**change):
-    return langevin.dpsgd(
-        langevin.Config(**(SAMPLED | {"num_steps": STEPS, "clip_norm": 0.2} | change))
-    )
-
-
-def _behind(inner, *arguments):
-    return inner(*arguments)
-
-
-def behind(made):
-    """The very same functions, behind other Partials."""
-    wrapped = {
-        name: Partial(_behind, getattr(made, name))
-        for name in ("init", "coins", "query", "update", "release")
-    }
-    return made._replace(**wrapped)
-
-
 @pytest.mark.seconds
 def test_the_same_function_behind_another_partial_says_the_same():
     own, other = (loss_of(made, num_runs=256) for made in (dpsgd(), behind(dpsgd())))
     assert own.verdict == other.verdict == "consistent"
     assert other.lower == own.lower > 0.5 * own.claimed
-
-
-def sums(coins, query, *, sigma=6.0, unit="rating presence", sampled=True, **change):
-    """A stranger's: sums of the items' ratings, of a sample, with plain functions."""
-    multiplier = sigma / HIGH
-    price = SubsampledGaussian(noise_multiplier=multiplier, sampling_rate=RATE, num_steps=STEPS)
-
-    def guarantee(num_steps):
-        assert num_steps == STEPS
-        return accounting.priced(
-            **{
-                "mechanism": "sums of items",
-                "losses": (
-                    (
-                        price
-                        if sampled
-                        else Gaussian(noise_multiplier=multiplier, num_steps=num_steps)
-                    ),
-                ),
-                "delta": 1e-5,
-                "sensitivity": HIGH,
-                "unit": unit,
-                "relation": "one rating is added or removed",
-                "released": ("item sums",),
-                "trust_model": "one curator",
-                "status": "proved",
-            }
-            | change
-        )
-
-    def init(key, data, previous):
-        del key, previous
-        return State(jnp.zeros(data.num_items), (), jnp.int32(0))
-
-    return Mechanism(
-        init=init,
-        coins=coins,
-        query=query,
-        noise=noise.gaussian(sigma),
-        update=lambda state, response, data: state._replace(public=response),
-        release=lambda state: Release(center=state.public),
-        guarantee=guarantee,
-    )
-
-
-def drawn(coins, shape):
-    return jax.random.uniform(coins.key, shape) < coins.rate
-
-
-def of_dense(state, data, coins):
-    values, present = layout.stored_values(data)
-    total = jnp.sum(
-        jnp.where(present & drawn(coins, present.shape), jnp.clip(values, LOW, HIGH), 0.0), 0
-    )
-    return total, Info(jnp.float32(0), jnp.float32(0))
-
-
-def by_map(state, data, coins):
-    """In the layout's own order, whatever it is, and through `map_ratings`."""
-    clipped, item = layout.map_ratings(
-        data,
-        lambda row, column, values, present: (
-            jnp.clip(values, LOW, HIGH) * present,
-            column.astype(jnp.float32),
-        ),
-        jnp.zeros(data.num_users),
-        jnp.arange(data.num_items),
-    )
-    part = jnp.where(drawn(coins, clipped.shape), clipped, 0.0)
-    total = jnp.zeros(data.num_items).at[item.astype(jnp.int32).reshape(-1)].add(part.reshape(-1))
-    return total, Info(jnp.float32(0), jnp.float32(0))
-
-
-def open_coins(key):
-    return Poisson(key, jnp.float32(RATE))
 
 
 @pytest.mark.seconds
@@ -292,26 +207,6 @@ def test_no_verdict_hangs_on_the_words_of_an_assumption(assumptions):
 # --- a smaller largest change
 
 
-def nudged(state, data, coins):
-    values, present = layout.stored_values(data)
-    return jnp.sum(jnp.where(present, values, 0.0), 0), Info(jnp.float32(0), jnp.float32(0))
-
-
-def small(sensitivity=1.0, sigma=2.0):
-    """One rating changes by 1 at most, of a range of 4: Δ = 1 without any clip."""
-    return sums(
-        lambda key: None,
-        nudged,
-        sampled=False,
-        sigma=sigma,
-        unit="rating value",
-        losses=(Gaussian(noise_multiplier=sigma / sensitivity, num_steps=STEPS),),
-        sensitivity=sensitivity,
-        largest_change=1.0,
-        relation="one rating changes by at most 1; who rated what is public",
-    )
-
-
 @pytest.mark.seconds
 def test_a_claim_of_small_changes_is_not_held_against_large_ones():
     only = ["sensitivity", "privacy loss", "membership", "one run"]
@@ -432,3 +327,16 @@ def test_a_known_guarantee_is_left_as_it_is():
     assert dataclasses.asdict(behind(dpsgd()).guarantee(STEPS)) == dataclasses.asdict(
         dpsgd().guarantee(STEPS)
     )
+
+
+# --- false alarms
+
+
+@pytest.mark.parametrize(("sensitivity", "alarms"), [(1.0, 0), (0.9, 4)])
+def test_a_false_alarm_is_counted_with_its_key(sensitivity, alarms, monkeypatch):
+    monkeypatch.setattr(zoo_alarms, "FAMILIES", ["sensitivity"])
+    monkeypatch.setitem(zoo_alarms.STRANGERS, "small", lambda: (small(sensitivity), STEPS))
+    told = zoo_alarms.counts("small", range(2))
+    assert told["violated"] == alarms
+    assert told["consistent"] == 4 - alarms
+    assert (told["sensitivity: largest step, key 1"] == 1) == bool(alarms)
