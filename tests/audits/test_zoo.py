@@ -5,6 +5,7 @@ original is not.
 import jax
 import pytest
 
+from audits.finding import Finding
 from audits.mechanism import coins, lookup, post_processing, privacy_loss, sensitivity
 from dpmf_jax.mechanisms import table
 from experiments.audit import suite
@@ -113,3 +114,28 @@ def test_every_mechanism_of_the_table_is_on_trial():
         assert labels == [trial.label for trial in spec.trials]
         if any(PUBLISHED not in label for label in labels):
             assert any(f"{one}-".startswith(f"{name}-") for one in SOUND), name
+
+
+@pytest.mark.parametrize(
+    ("caught", "cells"),
+    [
+        ("violated", "init | init; noise: keys | release"),
+        ("consistent", "init: **no** | noise: keys | init; release"),
+    ],
+)
+def test_a_row_says_whether_the_named_audit_caught_the_bug(caught, cells, monkeypatch):
+    verdicts = {
+        "init": caught,
+        "noise: keys": "violated",
+        "release": "consistent",
+        "density": "inconclusive",
+    }
+    found = [
+        Finding(audit=name, claim="", measured=0.0, claimed=None, verdict=verdict)
+        for name, verdict in verdicts.items()
+    ]
+    monkeypatch.setattr(zoo, "findings", lambda bug, key, whole: found)
+    row = zoo._row(SEED, ("centring by private means", 0))
+    assert (
+        row == f"| centring by private means | gaussian-joint-noise | in the mechanism | {cells} |"
+    )

@@ -7,12 +7,9 @@ markdown.
 
 import sys
 
-import jax
-
 from tests.zoo import alarms, table
 
 if __name__ == "__main__":
-    jax.config.update("jax_disable_most_optimizations", True)
     asked = sys.argv[1:]
     found = alarms.rows(int(asked[1])) if asked[:1] == ["alarms"] else table.rows(*asked[:1])
     for row in found:

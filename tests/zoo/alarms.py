@@ -4,15 +4,14 @@
 so many times in all, and prints the table, in markdown.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 
 import jax
 
 import audits
+from tests.zoo import processes
 from tests.zoo.sound import RATINGS, SOUND, sound, steps
 from tests.zoo.strangers import STRANGERS
 
@@ -44,25 +43,17 @@ def counts(name: str, seeds: range) -> Counter[str]:
     return told
 
 
-def _in_a_process(name: str, seeds: range) -> Counter[str]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    return counts(name, seeds)
-
-
 def rows(runs: int) -> Iterator[str]:
     """The table, row by row: as many runs of each mechanism, at least so many in all."""
     each = -(-runs // len(MECHANISMS))
     yield "| sound mechanism | runs | consistent | inconclusive | violated |"
     yield "| --- | --- | --- | --- | --- |"
     whole: Counter[str] = Counter()
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), max_tasks_per_child=1) as pool:
-        for name, told in zip(
-            MECHANISMS,
-            pool.map(_in_a_process, MECHANISMS, [range(each)] * len(MECHANISMS)),
-            strict=True,
-        ):
-            whole += told
-            yield _row(name, each, told)
+    for name, told in zip(
+        MECHANISMS, processes.in_order(partial(counts, seeds=range(each)), MECHANISMS), strict=True
+    ):
+        whole += told
+        yield _row(name, each, told)
     yield _row("all", each * len(MECHANISMS), whole)
 
 

@@ -6,6 +6,8 @@ caught by what.
 
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,6 +31,7 @@ from audits.mechanism import (
 )
 from audits.program import fit as fit_audit
 from dpmf_jax import parts
+from tests.zoo import processes
 from tests.zoo.planted import ALL, ITEMS_PUBLIC, MEANS, PURE, UNSEEN, Bug
 from tests.zoo.sound import DATA, RATINGS, fit, sound, steps
 
@@ -116,33 +119,36 @@ def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
     ]
 
 
-def rows(words: str = "", seed: int = 0):
+def rows(words: str = "", seed: int = 0) -> Iterator[str]:
     """Markdown, row by row: every bug, the audit named for it, and all that called it violated."""
     yield "| bug | mechanism | planted | named for it | violated | consistent all the same |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for name, planted in ALL.items():
-        for bug in planted:
-            if words not in name:
-                continue
-            started = time.perf_counter()
-            found = findings(bug, jax.random.key(seed), whole=True)
-            caught = [finding.audit for finding in found if finding.verdict == "violated"]
-            named = bug.named if bug.named in caught else f"{bug.named}: **no**"
-            missed = [finding.audit for finding in found if finding.verdict == "consistent"]
-            where = bug.words or f"in the {bug.kind}"
-            yield (
-                f"| {name} | {bug.mechanism} | {where} | {named} | {'; '.join(caught)} |"
-                f" {'; '.join(missed)} |"
-            )
-            print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-            jax.clear_caches()
-    for name, (program, why) in UNSEEN.items():
-        if words in name:
-            missed = [
-                finding.audit
-                for finding in fit_audit.audit_program(program, RATINGS, key=jax.random.key(seed))
-            ]
-            yield (
-                f"| {name} | {ITEMS_PUBLIC} | in the program | none; {why} would see it | |"
-                f" {'; '.join(missed)} |"
-            )
+    asked = [
+        (name, place)
+        for name in (*ALL, *UNSEEN)
+        for place in range(len(ALL.get(name, [None])))
+        if words in name
+    ]
+    yield from processes.in_order(partial(_row, seed), asked)
+
+
+def _row(seed: int, asked: tuple[str, int]) -> str:
+    """The row of one bug: its name, and which of that name."""
+    name, place = asked
+    started, key = time.perf_counter(), jax.random.key(seed)
+    if name in UNSEEN:
+        program, why = UNSEEN[name]
+        found = fit_audit.audit_program(program, RATINGS, key=key)
+        told = [ITEMS_PUBLIC, "in the program", f"none; {why} would see it"]
+    else:
+        bug = ALL[name][place]
+        found = findings(bug, key, whole=True)
+        seen = any(one.audit == bug.named and one.verdict == "violated" for one in found)
+        where = bug.words or f"in the {bug.kind}"
+        told = [bug.mechanism, where, bug.named if seen else f"{bug.named}: **no**"]
+    lists = [
+        "; ".join(finding.audit for finding in found if finding.verdict == verdict)
+        for verdict in ("violated", "consistent")
+    ]
+    print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return f"| {' | '.join([name, *told, *lists])} |"
