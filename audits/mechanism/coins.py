@@ -25,7 +25,7 @@ from audits.finding import ALPHA, Finding, Verdict, inconclusive, not_applicable
 from audits.mechanism import coins_drawn
 from audits.mechanism.enumeration_draws import binomial_p_value, visible_share
 from audits.mechanism.sampler import critical_distance
-from dpmf_jax import layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout, poisson
 from dpmf_jax.protocol import Mechanism, State
@@ -87,7 +87,7 @@ def audit(
     (rate,) = rates
     choose_key, init_key, world_key, draw_key, some_key = jax.random.split(key, 5)
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
-    state = jax.jit(mechanism.init)(init_key, data, None)
+    state = protocol.begin(mechanism, init_key, data)
     tried = neighbours.choose(
         choose_key,
         ratings,

@@ -32,7 +32,7 @@ from audits.mechanism import (
 )
 from audits.mechanism.enumeration_table import OUTPUTS, Table, largest_ratio, table
 from audits.mechanism.enumeration_worlds import World
-from dpmf_jax import layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Report
@@ -126,7 +126,7 @@ def audit(
 
 
 def _first_statistics(mechanism: Mechanism, key: jax.Array, data: Layout) -> Any:
-    return transcript.step_statistics(mechanism, mechanism.init(key, data, None), data, key)
+    return transcript.step_statistics(mechanism, protocol.begin(mechanism, key, data), data, key)
 
 
 def _price(guarantee: Guarantee) -> tuple[float, int] | None:

@@ -7,10 +7,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Unit
-from audits import neighbours
+from audits import neighbours, transcript
 from dpmf_jax import protocol
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
@@ -40,7 +41,6 @@ def _nothing(response: Any, statistics: Any, other: Any) -> None:
     del response, statistics, other
 
 
-@partial(jax.jit, static_argnames=("unit", "step"))
 def states(
     mechanism: Mechanism,
     key: jax.Array,
@@ -51,17 +51,17 @@ def states(
 ) -> tuple[State, State]:
     """Both worlds' states after `step` steps driven by the first one's responses; axis of pairs."""
     init_key, train_key = jax.random.split(key)
-
-    def pair(neighbour: neighbours.Neighbour) -> tuple[State, State]:
-        datas = (data, neighbours.apply(unit, data, neighbour))
-        states = protocol.begin_each(mechanism, init_key, datas)
+    first = protocol.begin(mechanism, init_key, data)
+    found = []
+    for position in range(len(stacked.value)):
+        other = transcript.neighbour_at(data, stacked, position, unit=unit)
+        pair = (first, protocol.begin(mechanism, init_key, other))
         if step:
-            states, _, _ = protocol.train_coupled(
-                mechanism, train_key, states, datas, step, _nothing
+            pair, _, _ = protocol.train_coupled(
+                mechanism, train_key, pair, (data, other), step, _nothing
             )
-        return states
-
-    return jax.lax.map(pair, stacked)
+        found.append(pair)
+    return jax.tree.map(lambda *pairs: jnp.stack(pairs), *found)
 
 
 @partial(jax.jit, static_argnames=("unit",))

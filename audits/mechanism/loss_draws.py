@@ -95,12 +95,6 @@ def _run(
     return sums
 
 
-@jax.jit
-def start(mechanism: Mechanism, key: jax.Array, data: Layout) -> State:
-    """The state before the first step."""
-    return protocol.once(mechanism.init)(key, data, None)
-
-
 @partial(jax.jit, static_argnames=("num_steps", "batch"))
 def _draw(
     mechanism: Mechanism,

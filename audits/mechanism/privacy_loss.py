@@ -29,6 +29,7 @@ from audits import neighbours, side_by_side, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from audits.mechanism import density, loss_bound, loss_draws, sampled_loss
 from audits.mechanism.loss_draws import CHUNK, Pair, Tilt
+from dpmf_jax import protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Report
@@ -81,7 +82,7 @@ def audit(
     choose_key, start_key, search_key, draw_key = jax.random.split(key, 4)
     density_key, coins_key = jax.random.split(jax.random.fold_in(key, 0))
     statistics = jax.eval_shape(
-        lambda m, d, k: transcript.step_statistics(m, m.init(k, d, None), d, k),
+        lambda m, d, k: transcript.step_statistics(m, protocol.begin(m, k, d), d, k),
         mechanism,
         data,
         start_key,
@@ -125,7 +126,8 @@ def audit(
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))
-    states = tuple(loss_draws.start(mechanism, start_key, world) for world in worlds)
+    first, second = (protocol.begin(mechanism, start_key, world) for world in worlds)
+    states = (first, second)
     if why := sampled_loss.why_unknown(mechanism, guarantee, coins_key, states, worlds):
         return [inconclusive(name, CLAIM, why) for name in names]
     cost = num_steps * max(ratings.num_ratings, 1)

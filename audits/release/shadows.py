@@ -137,9 +137,8 @@ def sketched(mechanism: Mechanism, data: Layout) -> Sketched | None:
     """How the released sketch is read; None where there is none."""
     if released(mechanism, data).sketch is None:
         return None
-    release = jax.jit(lambda m, d, k: m.release(m.init(k, d, None)))(
-        mechanism, data, jax.random.key(0)
-    )
+    release = mechanism.release(protocol.begin(mechanism, jax.random.key(0), data))
+    assert release.rank is not None
     median = release.median is not None and bool(release.median)
     return Sketched(int(release.rank), "median" if median else "mean")
 

@@ -9,7 +9,7 @@ import pytest
 
 from accounting import gaussian as price
 from audits.mechanism import loss_draws, privacy_loss, sampled_loss
-from dpmf_jax import layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin
@@ -223,7 +223,7 @@ def test_over_300_steps_the_bound_is_within_two_percent():
 def test_runs_do_not_share_their_noise():
     [finding] = audit(gaussian.joint_noise(CONFIG), 2, num_runs=300, deltas=(1e-2,))
     made = gaussian.joint_noise(CONFIG)
-    start = loss_draws.start(made, keys.from_seed(0), DATA)
+    start = protocol.begin(made, keys.from_seed(0), DATA)
     pair = loss_draws.Pair(made, (start, start), (DATA, DATA), 2, 100)
     losses, _ = pair.draw(jax.random.key(0), 50, loss_draws.Tilt(1.0, 1.0))
     assert np.all(losses.loss == 0)  # one world against itself
