@@ -78,7 +78,7 @@ def blocks(
 @jax.jit
 def step_statistics(mechanism: Mechanism, state: State, data: Layout, coins_key: jax.Array) -> Any:
     """The statistics of one step from a state, under the coins that the key draws."""
-    return protocol.once(mechanism.query)(state, data, mechanism.coins(coins_key))[0]
+    return protocol.traced_once(mechanism.query)(state, data, mechanism.coins(coins_key))[0]
 
 
 @partial(jax.jit, static_argnames="unit")

@@ -160,7 +160,7 @@ def _require_same_leaves(state: State, after: State) -> None:
 
 def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return protocol.once(part)(*arguments)
+        return protocol.traced_once(part)(*arguments)
     except DpmfError:
         raise
     except Exception as error:  # of a stranger's function: any

@@ -159,11 +159,10 @@ def _called(part: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     return part(*arguments)
 
 
-def once(part: Callable[..., PyTree]) -> Callable[..., PyTree]:
+def traced_once(part: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """The same part of a mechanism, traced once for arguments of the same shapes.
 
-    A part is traced in the check of its shapes, in training, and in every audit: that takes as long
-    as compiling some of them. A compiler sees no difference.
+    The check of its shapes, training, and every audit call it. XLA inlines the call.
     """
     return partial(_called, part)
 
@@ -180,13 +179,13 @@ def in_each(fn: Callable[..., PyTree], worlds: Sequence[tuple[PyTree, ...]]) -> 
 def step(mechanism: Mechanism, key: Key, state: State, data: Data) -> tuple[State, Info]:
     """One step in one world: coins, query, noise, update. Spends `key`."""
     coins_key, noise_key = jax.random.split(key)
-    statistics, info = once(mechanism.query)(state, data, mechanism.coins(coins_key))
+    statistics, info = traced_once(mechanism.query)(state, data, mechanism.coins(coins_key))
     num_devices = _num_devices(data) if draws(mechanism.noise) else 1
     rows = None if getattr(data, "users_each", None) is None else data.num_users
     response = spread.divided(
-        num_devices, partial(once(mechanism.noise.sample), noise_key), statistics, rows=rows
+        num_devices, partial(traced_once(mechanism.noise.sample), noise_key), statistics, rows=rows
     )
-    return once(mechanism.update)(state, response, data)._replace(step=state.step + 1), info
+    return traced_once(mechanism.update)(state, response, data)._replace(step=state.step + 1), info
 
 
 def _num_devices(data: Data) -> int:
@@ -252,7 +251,7 @@ def after(mechanism: Mechanism, public: PyTree) -> Mechanism:
 
 @jax.jit
 def _init(init: Callable[..., State], key: Key, data: Data) -> State:
-    return once(init)(key, data, None)
+    return traced_once(init)(key, data, None)
 
 
 def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
@@ -285,7 +284,7 @@ def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] =
 
 def begin_each(mechanism: Mechanism, key: Key, worlds: Sequence[Data]) -> tuple[State, State]:
     """What each of two worlds starts from, by the same key."""
-    init = once(mechanism.init)
+    init = traced_once(mechanism.init)
     first, second = in_each(lambda world: init(key, world, None), [(world,) for world in worlds])
     return first, second
 
@@ -333,18 +332,18 @@ def train_coupled(
         coins_key, noise_key = jax.random.split(jax.random.fold_in(key, states[0].step))
         coins = mechanism.coins(coins_key)
 
-        def asked(state: State, data: Data) -> tuple[PyTree, Info]:
-            return once(mechanism.query)(state, data, coins)
+        def query(state: State, data: Data) -> tuple[PyTree, Info]:
+            return traced_once(mechanism.query)(state, data, coins)
 
-        def updated(state: State, data: Data) -> State:
-            after = once(mechanism.update)(state, response, data)
+        def next_state(state: State, data: Data) -> State:
+            after = traced_once(mechanism.update)(state, response, data)
             return after._replace(step=state.step + 1)
 
         worlds = list(zip(states, datas, strict=True))
-        answers = in_each(asked, worlds)
+        answers = in_each(query, worlds)
         statistics = [answer for answer, _ in answers]
-        response = once(mechanism.noise.sample)(noise_key, statistics[0])
-        return tuple(in_each(updated, worlds)), (observe(response, *statistics), answers[0][1])
+        response = traced_once(mechanism.noise.sample)(noise_key, statistics[0])
+        return tuple(in_each(next_state, worlds)), (observe(response, *statistics), answers[0][1])
 
     states, (observed, info) = jax.lax.scan(body, states, length=num_steps)
     return states, observed, info

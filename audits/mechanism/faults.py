@@ -53,7 +53,7 @@ def audit(
 @jax.jit
 def _responses(mechanism: Mechanism, keys: jax.Array, statistics: Any) -> Any:
     """A response for each key, leading axis of keys."""
-    return jax.vmap(lambda key: protocol.once(mechanism.noise.sample)(key, statistics))(keys)
+    return jax.vmap(lambda key: protocol.traced_once(mechanism.noise.sample)(key, statistics))(keys)
 
 
 def extremes(ratings: Ratings, data: Layout) -> dict[str, Any]:

@@ -83,12 +83,12 @@ def _responses(
         def responses(coins_key: jax.Array) -> Any:
             coins = mechanism.coins(coins_key)
 
-            def of_world(state: State, world: Layout) -> Any:
-                asked, _info = protocol.once(mechanism.query)(state, world, coins)
-                sample = protocol.once(mechanism.noise.sample)
+            def world_responses(state: State, world: Layout) -> Any:
+                asked, _info = protocol.traced_once(mechanism.query)(state, world, coins)
+                sample = protocol.traced_once(mechanism.noise.sample)
                 return jax.lax.map(lambda key: sample(key, asked), noise_keys)
 
-            return tuple(protocol.in_each(of_world, list(zip(both, datas, strict=True))))
+            return tuple(protocol.in_each(world_responses, list(zip(both, datas, strict=True))))
 
         return jax.lax.map(responses, coins_keys)
 

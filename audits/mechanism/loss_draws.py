@@ -65,14 +65,14 @@ def _run(
         coins = mechanism.coins(coins_key)
         if sampled_loss.poisson(coins) is None:
             own, other = protocol.in_each(
-                lambda state, data: protocol.once(mechanism.query)(state, data, coins)[0],
+                lambda state, data: protocol.traced_once(mechanism.query)(state, data, coins)[0],
                 list(zip(states, worlds, strict=True)),
             )
             around = jax.tree.map(
                 lambda a, b: sampled_loss.shifted(a, b, jnp.float32(tilt.shift)), own, other
             )
-            response = protocol.once(mechanism.noise.sample)(noise_key, around)
-            log_ratio = protocol.once(mechanism.noise.log_ratio)
+            response = protocol.traced_once(mechanism.noise.sample)(noise_key, around)
+            log_ratio = protocol.traced_once(mechanism.noise.log_ratio)
             loss = log_ratio(response, own, other)
             log_weight = log_ratio(response, own, around)
             log_weight = jnp.where(tilt.shift == 1, 0.0, log_weight)
@@ -83,12 +83,12 @@ def _run(
                 mechanism, noise_key, coins, states, worlds, tilt.shift, tilt.rate
             )
 
-        def updated(state: State, data: Layout) -> State:
-            after = protocol.once(mechanism.update)(state, response, data)
+        def next_state(state: State, data: Layout) -> State:
+            after = protocol.traced_once(mechanism.update)(state, response, data)
             return after._replace(step=state.step + 1)
 
-        own, other = protocol.in_each(updated, list(zip(states, worlds, strict=True)))
-        return ((own, other), jax.tree.map(jnp.add, sums, Sums(loss, log_weight, centred))), None
+        first, second = protocol.in_each(next_state, list(zip(states, worlds, strict=True)))
+        return ((first, second), jax.tree.map(jnp.add, sums, Sums(loss, log_weight, centred))), None
 
     nothing = Sums(*(jnp.float32(0) for _ in Sums._fields))
     (_, sums), _ = jax.lax.scan(step, (states, nothing), jax.random.split(key, num_steps))
@@ -124,11 +124,11 @@ def centred_losses(
     batch: int,
 ) -> jax.Array:
     """`Sums.centred` of one run of the data set against each of its neighbours."""
-    own = protocol.once(mechanism.init)(start_key, data, None)
+    own = protocol.traced_once(mechanism.init)(start_key, data, None)
 
     def one(neighbour: neighbours.Neighbour) -> jax.Array:
         worlds = (data, neighbours.apply(unit, data, neighbour))
-        states = (own, protocol.once(mechanism.init)(start_key, worlds[1], None))
+        states = (own, protocol.traced_once(mechanism.init)(start_key, worlds[1], None))
         return _run(
             mechanism, states, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps
         ).centred

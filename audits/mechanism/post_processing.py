@@ -51,7 +51,7 @@ def _play(mechanism: Mechanism, start: State, responses: Any, data: Layout) -> P
     """Plays the responses to a world, from its own private state."""
 
     def body(state: State, response: Any) -> tuple[State, Any]:
-        after = protocol.once(mechanism.update)(state, response, data)
+        after = protocol.traced_once(mechanism.update)(state, response, data)
         state = after._replace(step=state.step + 1)
         return state, state.public
 

@@ -72,7 +72,7 @@ def _out_and_in(
     All others take part as their coins say.
     """
 
-    def given(part: jax.Array) -> Any:
+    def statistics(part: jax.Array) -> Any:
         def set_part(sample: Any) -> Any:
             return (
                 sample._replace(rate=jnp.where(record, part, sample.rate))
@@ -81,9 +81,9 @@ def _out_and_in(
             )
 
         own = jax.tree.map(set_part, coins, is_leaf=_is_poisson)
-        return protocol.once(mechanism.query)(state, data, own)[0]
+        return protocol.traced_once(mechanism.query)(state, data, own)[0]
 
-    out, inside = protocol.in_each(given, [(jnp.float32(0),), (jnp.float32(1),)])
+    out, inside = protocol.in_each(statistics, [(jnp.float32(0),), (jnp.float32(1),)])
     return out, inside
 
 
@@ -116,7 +116,11 @@ def step(
     """
     sample = poisson(coins)
     assert sample is not None
-    log_ratio, q, record = protocol.once(mechanism.noise.log_ratio), sample.rate, differing(*worlds)
+    log_ratio, q, record = (
+        protocol.traced_once(mechanism.noise.log_ratio),
+        sample.rate,
+        differing(*worlds),
+    )
     (out, inside), (other_out, other_inside) = protocol.in_each(
         lambda state, world: _out_and_in(mechanism, state, world, coins, record),
         list(zip(states, worlds, strict=True)),
@@ -125,7 +129,7 @@ def step(
     present = jax.random.uniform(choose_key) < tilted_rate
     centre = jax.tree.map(lambda o, i: shifted(i, o, jnp.float32(shift)), out, inside)
     around = jax.tree.map(lambda c, o: jnp.where(present, c, o), centre, out)
-    response = protocol.once(mechanism.noise.sample)(noise_key, around)
+    response = protocol.traced_once(mechanism.noise.sample)(noise_key, around)
 
     def log_mixed(response: Any) -> jax.Array:
         """log of the density with the record's coin mixed, over that with the record out."""
@@ -195,7 +199,7 @@ def _obeys_rate(
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         coins = mechanism.coins(key)
         plain, other = protocol.in_each(
-            lambda state, world: protocol.once(mechanism.query)(state, world, coins)[0],
+            lambda state, world: protocol.traced_once(mechanism.query)(state, world, coins)[0],
             list(zip(states, worlds, strict=True)),
         )
         out, inside = _out_and_in(mechanism, states[0], worlds[0], coins, record)

@@ -212,7 +212,7 @@ def predictions(
             if place:
                 start, own_key = (jax.random.fold_in(key, place) for key in (start, own_key))
             _, init_key, train_key = jax.random.split(own_key, 3)
-            init = protocol.once(mechanism.init)
+            init = protocol.traced_once(mechanism.init)
             state = init(start, own, public)
             if jax.tree.leaves(state.private):
                 state = init(init_key, own, public)._replace(public=state.public)
