@@ -1,7 +1,8 @@
 """Many trials on all cores: each runs in one of several processes.
 
 Nearly all of the time goes into tracing and compiling, and tracing holds Python's lock: threads
-would wait for each other. What one process compiles, the others take from a folder of programs.
+would wait for each other. What one process compiles, the others take from the folder of
+`experiments.cli.program_cache`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from experiments.audit.trial import Sizes, Told
-from experiments.cli import console, devices
+from experiments.cli import console, devices, program_cache
 
 OBJECTS = 50_000  # that are made before the collector looks: traced programs are many, and stay
 
@@ -52,23 +52,22 @@ def run_all(task: Task, labels: Sequence[str], *, report: Callable[..., None]) -
     listener = threading.Thread(target=_listen, args=(words, report), daemon=True)
     listener.start()
     num = min(devices.cores(), len(labels))
-    with tempfile.TemporaryDirectory(prefix="dpmf-programs-") as folder:
-        pool = ProcessPoolExecutor(num, context, _start_worker, (words, folder))
-        try:
-            # those with the most phases stand last in the table, and take longest
-            futures = {label: pool.submit(_run, task, label) for label in reversed(labels)}
-            for future in as_completed(futures.values()):
-                _say(future.result())
-            return [futures[label].result() for label in labels]
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            words.put(None)
-            words.cancel_join_thread()  # a process that was ended may hold its lock
-            listener.join(timeout=1)
+    pool = ProcessPoolExecutor(num, context, _start_worker, (words,))
+    try:
+        # those with the most phases stand last in the table, and take longest
+        futures = {label: pool.submit(_run, task, label) for label in reversed(labels)}
+        for future in as_completed(futures.values()):
+            _say(future.result())
+        return [futures[label].result() for label in labels]
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        words.put(None)
+        words.cancel_join_thread()  # a process that was ended may hold its lock
+        listener.join(timeout=1)
 
 
 def _say(told: Told) -> None:
@@ -91,18 +90,13 @@ def _listen(words: Any, report: Callable[..., None]) -> None:
 _words: Any = None  # where the process says what it begins
 
 
-def _start_worker(words: Any, folder: str) -> None:
+def _start_worker(words: Any) -> None:
     global _words
     _words = words
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
     threading.Thread(target=_end_with_the_first, daemon=True).start()
     gc.set_threshold(OBJECTS)
-    import jax
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    program_cache.keep()
 
 
 def _end_with_the_first() -> None:

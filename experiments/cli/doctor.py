@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from experiments.cli import console, devices
+from experiments.cli import console, devices, program_cache
 
 CORE = (
     "dpmf-jax",
@@ -77,6 +77,7 @@ def describe(data_dir: Path | None, num_devices: int) -> dict[str, Any]:
         "cores": devices.cores(),
         "memory_gib": memory(),
         "data": data(data_dir),
+        "programs": programs(),
     }
 
 
@@ -112,6 +113,12 @@ def data(data_dir: Path | None) -> dict[str, Any]:
     }
 
 
+def programs() -> dict[str, Any]:
+    """The folder where compiled programs are kept, or None, and their bytes."""
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    return {"folder": folder, "bytes": program_cache.size(Path(folder)) if folder else 0}
+
+
 def render(result: Mapping[str, Any]) -> str:
     """The report as lines of text."""
     used, there = result["devices_used"], result["devices"]
@@ -122,6 +129,7 @@ def render(result: Mapping[str, Any]) -> str:
         ("devices", f"{used} of {len(there)} used: {there[0]} ({result['backend']})"),
         ("cores", f"{result['cores']}, {result['memory_gib']} GiB of memory"),
         ("data", _data_line(result["data"])),
+        ("programs", _programs_line(result["programs"])),
         *(
             (f"extra {extra}", _extra_line(extra, names))
             for extra, names in result["extras"].items()
@@ -150,6 +158,15 @@ def _data_line(found: Mapping[str, Any]) -> str:
     if found["found"] is None:
         return f"{found['folder']} ({found['named_by']}) is no folder"
     return f"{found['folder']} ({found['named_by']}): {', '.join(found['found']) or 'empty'}"
+
+
+def _programs_line(found: Mapping[str, Any]) -> str:
+    if found["folder"] is None:
+        return (
+            f"none are kept: {program_cache.default_folder()} cannot be made, or others can write"
+            " to it"
+        )
+    return f"{found['folder']}: {found['bytes'] / 1e6:,.0f} MB of compiled programs, kept"
 
 
 def _extra_line(extra: str, names: Mapping[str, str | None]) -> str:

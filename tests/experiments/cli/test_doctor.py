@@ -1,6 +1,7 @@
 """The doctor's report, and that its self-test sees what it is there to see."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,8 @@ def test_everything_is_reported(report):
         "named_by": "--data-dir",
         "found": ["ml-100k"],
     }
+    assert report["programs"]["folder"] == os.environ["JAX_COMPILATION_CACHE_DIR"]
+    assert report["programs"]["bytes"] > 0
     if report["backend"] == "cpu":
         assert report["devices_used"] == len(report["devices"]) == 2
 
@@ -55,6 +58,10 @@ def test_the_text_says_what_the_object_says(report):
     assert all(f"{number}" in text for number in report["versions"].values())
     assert text.count("  ok ") == len(selftest.QUESTIONS)
     assert text.endswith("all is well")
+    assert f"{report['programs']['folder']}: " in text
+    assert "programs       none are kept: " in doctor.render(
+        report | {"programs": {"folder": None, "bytes": 0}}
+    )
     broken = report | {
         "passed": False,
         "self_test": [{"name": "a price", "passed": False, "detail": "off by 2"}],
