@@ -2,6 +2,12 @@
 
     import dpmf_jax
 
+    model = dpmf_jax.fit("ml-100k", "als", epsilon=4)  # or a DataFrame, a sparse matrix, a file
+    print(model.guarantee)
+    model.recommend(196, k=10)
+
+A mechanism in place of its name is trained as it is:
+
     train, test = dpmf_jax.load("ml-100k", split="u1")
     config = dpmf_jax.gaussian.Config(rating_range=(1, 5), noise_multiplier=40.0)
     mechanism = dpmf_jax.gaussian.joint_noise(config)
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from dpmf_jax.models.model import Model
     from dpmf_jax.models.model import load as load_model
     from dpmf_jax.training import controls
-    from dpmf_jax.training.fit import fit
+    from dpmf_jax.training.by_name import fit
 
 __all__ = [
     "Model",
@@ -67,7 +73,7 @@ __all__ = [
 _HOMES = {
     "Model": ("dpmf_jax.models.model", "Model"),
     "Ratings": ("dpmf_jax.data.ratings", "Ratings"),
-    "fit": ("dpmf_jax.training.fit", "fit"),
+    "fit": ("dpmf_jax.training.by_name", "fit"),
     "load": ("dpmf_jax.data.datasets", "load"),
     "load_model": ("dpmf_jax.models.model", "load"),
 }

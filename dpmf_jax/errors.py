@@ -1,5 +1,8 @@
 """Errors that a user can act on: what happened, where, and what to do; each knows its exit code."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 
 class DpmfError(Exception):
     """A failure with a remedy.
@@ -74,3 +77,12 @@ class OutsideTolerance(DpmfError):
     """A reproduction ended outside its stated tolerance."""
 
     exit_code = 6
+
+
+@contextmanager
+def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
+    """Turns a ValueError of the block, such as a Config's own guards raise, into a `UsageError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error), where=where, fix=fix) from error

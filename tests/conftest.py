@@ -79,6 +79,15 @@ def ledger(tmp_path_factory):
     os.environ["DPMF_LEDGER"] = str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
 
 
+@pytest.fixture
+def books(tmp_path, monkeypatch):
+    """An empty folder, and a ledger of this test alone."""
+    from tests.cases.ledger import LEDGER
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / LEDGER))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def programs():
     """Each file's compiled programs go when it is done: thousands of them exceed the mappings that

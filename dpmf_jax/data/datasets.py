@@ -106,7 +106,7 @@ def load(
         ratings = generated(match, weight_column)
         if shared:
             ratings = ratings.take(hosts.owned(ratings.users.tolist())[ratings.user])
-        ratings = _seen(ratings) if implicit else ratings
+        ratings = as_seen(ratings) if implicit else ratings
         return splits.paper001_slice(ratings) if slice else ratings
     flags = {
         "user_column": user_column,
@@ -124,17 +124,17 @@ def load(
                 fix="leave them out, or let one process do it",
             )
         part = _share(name_or_path, data_dir, flags, rating_range, options, catalogue, implicit)
-        return _seen(part) if implicit else part
+        return as_seen(part) if implicit else part
     source = find(name_or_path, data_dir, flags, rating_range, implicit=implicit)
     if split is None:
         ratings = source.rate(source.read(), **options, **catalogue)
-        ratings = _seen(ratings) if implicit else ratings
+        ratings = as_seen(ratings) if implicit else ratings
         return splits.paper001_slice(ratings) if slice else ratings
     train, test = _official(source, split, options, catalogue)
-    return (_seen(train), _seen(test)) if implicit else (train, test)
+    return (as_seen(train), as_seen(test)) if implicit else (train, test)
 
 
-def _seen(ratings: Ratings) -> Ratings:
+def as_seen(ratings: Ratings) -> Ratings:
     """The same pairs, of which a rating says that the user has seen the item."""
     return dataclasses.replace(
         ratings,

@@ -244,11 +244,12 @@ class Ratings:
         rating_range: tuple[float, float],
         user: str = "user",
         item: str = "item",
-        rating: str = "rating",
+        rating: str | None = "rating",
         weight: str | None = None,
         **options: Any,
     ) -> "Ratings":
         """Checked ratings from a table, whose columns `user`, `item`, `rating` and `weight` name.
+        Without a name for ratings, every row is a 1.
 
         The table is Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
         older dataframe, or a mapping of arrays. `options` are those of `from_columns`.
@@ -257,7 +258,7 @@ class Ratings:
           no table.
         """
         origin = options.get("origin") or options.get("name", "table")
-        names = (user, item, rating) if weight is None else (user, item, rating, weight)
+        names = tuple(name for name in (user, item, rating, weight) if name is not None)
         user_ids, item_ids, value, *weights = table_columns(
             table, names, origin, options.get("where")
         )

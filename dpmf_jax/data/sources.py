@@ -17,6 +17,7 @@ from dpmf_jax.data.text import read_text
 from dpmf_jax.errors import DataError, UsageError
 
 ENVIRONMENT = "DPMF_DATA"
+RANGE_FIX = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
 SEEN = (0.0, 1.0)  # the range where a rating says that an item is seen: 1
 
 
@@ -117,7 +118,6 @@ def of_file(
     """
     if implicit:
         rating_range = SEEN
-    range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
         if flags.get("no_header"):
             raise UsageError(
@@ -129,14 +129,14 @@ def of_file(
         rating_range = rating_range or declared
         if rating_range is None:
             raise UsageError(
-                "the rating range of a file must be declared", where=str(path), fix=range_fix
+                "the rating range of a file must be declared", where=str(path), fix=RANGE_FIX
             )
         return Source(
             name=path.stem, paths=(path,), layout=None, rating_range=rating_range, parquet=columns
         )
     if rating_range is None:
         raise UsageError(
-            "the rating range of a file must be declared", where=str(path), fix=range_fix
+            "the rating range of a file must be declared", where=str(path), fix=RANGE_FIX
         )
     layout = _official_layout(path) if not any(flags.values()) else None
     layout = layout or sniff(path, **flags, lone_user=lone_user, implicit=implicit)

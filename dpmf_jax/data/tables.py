@@ -22,7 +22,7 @@ def table_columns(
     if isinstance(table, Mapping):
         found = list(table)
     else:
-        table = _arrow_table(table, name)
+        table = arrow_table(table, name)
         found = table.column_names
     for column in names:
         if found.count(column) != 1:
@@ -91,7 +91,7 @@ def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
     return decode_dictionary(column, what, where)
 
 
-def _arrow_table(table: Any, name: str) -> Any:
+def arrow_table(table: Any, name: str) -> Any:
     import pyarrow as pa
 
     try:

@@ -82,6 +82,11 @@ class Model:
         return count_sketch.factors(released, len(self.users), len(self.items))
 
     @property
+    def released_arrays(self) -> dict[str, np.ndarray]:
+        """The parts of the release that there are, by name: the arrays of release.safetensors."""
+        return {name: part for name, part in self.release._asdict().items() if part is not None}
+
+    @property
     def implicit(self) -> bool:
         """Whether it scores items that are not seen, and predicts no ratings."""
         spec = table().get(str(self.settings.get("mechanism")))
@@ -316,7 +321,7 @@ class Model:
             path.mkdir(parents=True, exist_ok=True)
         if self.factors is not None:
             self._save_private(storage.private_folder(path))
-        released = {name: part for name, part in self.release._asdict().items() if part is not None}
+        released = self.released_arrays
         content = {
             "format": FORMAT,
             "settings": dict(self.settings),

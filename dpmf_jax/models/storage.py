@@ -113,12 +113,19 @@ def write_arrays(
     private: bool = False,
 ) -> str:
     """Write named arrays as one safetensors file and return its SHA-256."""
+    return write_bytes(path, array_bytes(arrays, metadata), private=private)
+
+
+def array_bytes(
+    arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """What `write_arrays` writes."""
     from safetensors.numpy import save
 
     contiguous = {
         name: np.asarray(array, order="C") for name, array in arrays.items()
     }  # a scalar stays a scalar
-    return write_bytes(path, save(contiguous, metadata=dict(metadata or {})), private=private)
+    return save(contiguous, metadata=dict(metadata or {}))
 
 
 def read_arrays(path: Path, *, sha256: str | None = None) -> dict[str, np.ndarray]:

@@ -320,11 +320,36 @@ _CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
     "biased_mf": biased_mf,
 }
 NAMES = tuple(_CONTROLS)
+COSTLY = "biased_mf"  # left out of the simple ones
 K = 10  # of the NDCG beside a fit
 NO_ERRORS, NO_ORDER = (
     ("popularity",),
     ("global_mean",),
 )  # whose scores are no ratings; which scores all items alike
+
+
+def names_of(
+    asked: str | Sequence[str], known: Sequence[str] = NAMES, costly: str = COSTLY
+) -> tuple[str, ...]:
+    """The controls that "all", "simple" and "none" stand for; names as they are.
+
+    Raises: UsageError for another word or name.
+    """
+    groups = {
+        "all": tuple(known),
+        "simple": tuple(name for name in known if name != costly),
+        "none": (),
+    }
+    if isinstance(asked, str) and asked in groups:
+        return groups[asked]
+    wanted = (asked,) if isinstance(asked, str) else tuple(asked)
+    if unknown := [name for name in wanted if name not in known]:
+        raise UsageError(
+            f"there are no controls {', '.join(map(repr, unknown))}",
+            where="--controls",
+            fix=f"choose {', '.join(groups)}, or among {', '.join(known)}",
+        )
+    return wanted
 
 
 def controls(

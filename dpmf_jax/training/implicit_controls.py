@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,29 @@ from dpmf_jax.models import strong_generalisation
 from dpmf_jax.models.model import Model
 from dpmf_jax.models.strong_generalisation import Found, HeldOut
 from dpmf_jax.protocol import Factors
+from dpmf_jax.training.controls import names_of
 
 NAMES = ("noisy_popularity", "popularity", "implicit_als")
+COSTLY = "implicit_als"  # left out of the simple ones
 PASSES = 10
 RIDGE = 1e-3  # of what all items weigh on average, on either side
+
+
+def judge(
+    train: Ratings, test: Ratings | None, controls: str | Sequence[str], *, seed: int
+) -> Callable[[Model], dict[str, Any]]:
+    """What measures a model on the users that are held out, for `training.fit.fit`: `compared`.
+
+    Args:
+      test: of users held out whole; None where nobody is.
+      controls: as in `training.controls.names_of`, of `NAMES`.
+      seed: of the choice of what is shown of a user.
+    """
+    users = None
+    if test is not None and len(test):
+        users = strong_generalisation.held_out(test, seed=seed)
+    names = names_of(controls, NAMES, COSTLY)
+    return partial(compared, train=train, users=users, names=names)
 
 
 def compared(

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import tyro
 
 from accounting.ledger import COVERS, Budget, budgets, overlaps
-from dpmf_jax.errors import DataError, PrivacyError
+from dpmf_jax.errors import DataError, PrivacyError, usage_errors
+from dpmf_jax.models.ledger import ledger_path, read, record
 from experiments.cli import budget_report, console
-from experiments.cli.ledger import ledger_path, read, record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def _show(command: Show) -> int | None:
             where=str(path),
             fix="mind the name, or enter a release first",
         )
-    with console.usage_errors(
+    with usage_errors(
         where=str(path), fix="give another --delta, larger for (epsilon, delta) releases"
     ):
         found = budgets(entries, delta=command.delta)

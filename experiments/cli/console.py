@@ -196,15 +196,6 @@ class Interrupted(KeyboardInterrupt):
         self.resume = resume
 
 
-@contextmanager
-def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
-    """Turns a ValueError of the block, such as a Config's own guards raise, into a `UsageError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(str(error), where=where, fix=fix) from error
-
-
 def print_error(what: str, *, where: str = "", fix: str = "") -> None:
     """`error_text` on stderr."""
     say(error_text(what, where=where, fix=fix))

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from accounting import guards
-from dpmf_jax.errors import UsageError
-from experiments.cli import console
+from dpmf_jax.errors import UsageError, usage_errors
 
 LARGEST_COUNT = 10**12  # of steps, rounds, reports: beyond it floats and patience end
 USUAL_DELTA = 1e-5
@@ -50,7 +49,7 @@ def check_flags(command: Any, *, pure: bool = False) -> None:
             guard = guards.rate
         elif field.name == "decay":
             guard = guards.nonnegative
-        with console.usage_errors(fix=f"give {flag(field.name)} a number in this range"):
+        with usage_errors(fix=f"give {flag(field.name)} a number in this range"):
             guard(flag(field.name), value)
 
 
@@ -66,7 +65,7 @@ def pricing(program: str) -> Generator[None, None, None]:
     try:
         with (
             warnings.catch_warnings(),
-            console.usage_errors(where=program, fix=f"{program} --help"),
+            usage_errors(where=program, fix=f"{program} --help"),
         ):
             warnings.simplefilter("ignore", RuntimeWarning)
             yield

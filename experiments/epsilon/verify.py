@@ -13,7 +13,7 @@ from typing import Any
 
 from accounting import epsilon_table, verification
 from accounting.verification import Row, Verification, Violation
-from dpmf_jax.errors import OutsideTolerance, UsageError
+from dpmf_jax.errors import OutsideTolerance, UsageError, usage_errors
 from experiments.cli import console
 
 STEM = "epsilon-verify"
@@ -70,7 +70,7 @@ def verify(command: Command) -> dict[str, Any]:
         )
     num_pld = max(0, min(400, command.num_settings - len(epsilon_table.TABLE)))
     with (
-        console.usage_errors(fix=f"--num-settings {ENOUGH}"),
+        usage_errors(fix=f"--num-settings {ENOUGH}"),
         console.progress("settings", command.num_settings) as report,
     ):
         checked = verification.verify(

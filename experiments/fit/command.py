@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import CannotWrite, DpmfError, PrivacyError, UsageError
+from dpmf_jax.errors import CannotWrite, DpmfError, UsageError, usage_errors
 from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 from experiments.fit import implicit, report, resume
@@ -121,9 +121,10 @@ def fit(command: Command) -> dict[str, Any]:
     """The result of `dpmf fit`, not printed; its keys are those of --json."""
     from dpmf_jax.devices import hosts
     from dpmf_jax.training import fit as fitting
-    from dpmf_jax.training.controls import NAMES
+    from dpmf_jax.training import implicit_controls, resolve
+    from dpmf_jax.training.controls import names_of
 
-    check_accepted(command)
+    resolve.check_accepted(table()[command.mechanism], command.accept_no_guarantee)
     implicit.check(command)
     check_population(command)
     check_shared(command)
@@ -146,12 +147,11 @@ def fit(command: Command) -> dict[str, Any]:
     settings |= {name: getattr(command, name) for name in (*names, "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
-    judge = implicit.judge(command, train, test) if spec.implicit else None
-    controls = {
-        "all": NAMES,
-        "simple": tuple(name for name in NAMES if name != "biased_mf"),
-        "none": (),
-    }
+    judge, controls = None, names_of("none")
+    if spec.implicit:
+        judge = implicit_controls.judge(train, test, command.controls, seed=command.split_seed)
+    else:
+        controls = names_of(command.controls)
     with console.progress(f"fit {train.name}", steps) as show:
         try:
             model = fitting.fit(
@@ -167,7 +167,7 @@ def fit(command: Command) -> dict[str, Any]:
                 settings=settings,
                 command=console.plain(dataclasses.asdict(command)),
                 patience=command.patience,
-                controls=controls[command.controls],
+                controls=controls,
                 compare=compare,
                 layout_kind=command.layout,
                 num_devices=num_devices,
@@ -228,9 +228,7 @@ def check_population(command: Command) -> None:
     if command.population is not None:
         from accounting import guards
 
-        with console.usage_errors(
-            where="--population", fix="give a name, such as --population shop"
-        ):
+        with usage_errors(where="--population", fix="give a name, such as --population shop"):
             guards.line("population", command.population)
 
 
@@ -265,23 +263,6 @@ def check_streamed(command: Command) -> None:
         )
 
 
-def check_accepted(command: Command) -> None:
-    """Checks --accept-no-guarantee.
-
-    Raises: PrivacyError where a release has no guarantee and the flag is missing; UsageError where
-      the flag is needless.
-    """
-    unsafe, accepted = table()[command.mechanism].unsafe, command.accept_no_guarantee
-    if accepted and not unsafe:
-        raise UsageError(
-            f"--accept-no-guarantee means nothing to --mechanism {command.mechanism}",
-            fix="leave out --accept-no-guarantee",
-        )
-    if unsafe and not accepted:
-        what, where, fix = unsafe
-        raise PrivacyError(what, where=where, fix=fix)
-
-
 def enter(out: Path, model: Any, data: str) -> str | None:
     """The path of the ledger of `dpmf budget` in which the release is entered.
 
@@ -295,7 +276,7 @@ def enter(out: Path, model: Any, data: str) -> str | None:
     if model.guarantee.seeded or nothing or datasets.SYNTHETIC.fullmatch(data):
         return None
     try:
-        from experiments.cli import ledger
+        from dpmf_jax.models import ledger
 
         # The run that this one resumed may have entered it.
         with contextlib.suppress(ledger.Entered):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import itertools
 import json
@@ -16,11 +15,10 @@ import tyro
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
+from dpmf_jax.training.resolve import DEFAULT, IMPLICIT, spec_named
 from experiments.cli.reading import RepairFlags
 from experiments.fit import mechanism_file
 
-DEFAULT = "als"
-IMPLICIT = "als-implicit"  # the default for what users have seen
 _HELP = f"One of {', '.join(table())}. Each has flags of its own, see --mechanism NAME --help."
 
 
@@ -150,13 +148,8 @@ def with_flags_of(command: type, mechanism: str, *, named: bool = True) -> Any:
             where=f"--mechanism {mechanism}",
             fix=f"name one of {', '.join(table())}",
         )
-    if not of_a_file and mechanism not in table():
-        nearest = difflib.get_close_matches(mechanism, table(), n=1, cutoff=0.0)[0]
-        raise UsageError(
-            f"there is no mechanism {mechanism!r}; there are {', '.join(table())}",
-            where=f"--mechanism {mechanism}",
-            fix=f"--mechanism {nearest}",
-        )
+    if not of_a_file:
+        spec_named(mechanism)
     return _joined(command, mechanism, named)
 
 

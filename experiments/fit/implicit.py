@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
+from dpmf_jax.training.ratings import FRACTION
 from experiments.cli import console
 from experiments.fit.flags import DEFAULT, IMPLICIT, with_flags_of
 
-SHARE = 0.1  # of the users, held out where no flag says another
-USUAL_FRACTION = 0.1  # of --test-fraction
 TEXT = {
     "noisy_popularity": "the popularity that it releases",
     "popularity": "popularity without privacy",
@@ -91,7 +89,7 @@ def check(command: Any) -> None:
             )
         return
     for flag, given in (
-        ("--test-fraction", command.test_fraction != USUAL_FRACTION),
+        ("--test-fraction", command.test_fraction != FRACTION),
         ("--split", command.split is not None),
     ):
         if given:
@@ -107,43 +105,6 @@ def check(command: Any) -> None:
             where="--distributed",
             fix="--holdout-users 0",
         )
-
-
-def held_out_share(command: Any, num_users: int) -> float:
-    """Of all users of the catalogue.
-
-    Raises: UsageError for a number below 0, or of all users and more.
-    """
-    given = SHARE if command.holdout_users is None else command.holdout_users
-    share = given if given < 1 else given / num_users
-    if not 0 <= share < 1:
-        raise UsageError(
-            f"--holdout-users {given:g} of {num_users:,} users leaves none",
-            fix="--holdout-users 0.1, a number of users, or 0 to hold out nobody",
-        )
-    return share
-
-
-def judge(command: Any, train: Any, test: Any) -> Callable[[Any], Mapping[str, Any]]:
-    """What measures a model on the users that are held out: `implicit_controls.compared`."""
-    from dpmf_jax.models import strong_generalisation
-    from dpmf_jax.training import implicit_controls as controls
-
-    users = None
-    if test is not None and len(test):
-        users = strong_generalisation.held_out(test, seed=command.split_seed)
-    names = {
-        "all": controls.NAMES,
-        "simple": tuple(name for name in controls.NAMES if name != "implicit_als"),
-        "none": (),
-    }
-    return partial(_compared, train=train, users=users, names=names[command.controls])
-
-
-def _compared(model: Any, **given: Any) -> Mapping[str, Any]:
-    from dpmf_jax.training import implicit_controls
-
-    return implicit_controls.compared(model, **given)
 
 
 def utility(metrics: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main as cli
-from tests.cases.ledger import LEDGER
 from tests.cases.program import PROGRAM
 
 
@@ -33,10 +32,3 @@ def dpmf(folder, monkeypatch, capsys):
         return code, out, err
 
     return run
-
-
-@pytest.fixture
-def books(tmp_path, monkeypatch):
-    """No test may touch the ledger of whoever runs it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / LEDGER))

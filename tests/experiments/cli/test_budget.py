@@ -18,7 +18,7 @@ from accounting import compose, no_guarantee
 from accounting.digits import round_up
 from accounting.ledger import budgets, common_delta, parse, to_line
 from accounting.loss import Approximate, Gaussian, Pure
-from experiments.cli import ledger
+from dpmf_jax.models import ledger
 from experiments.cli import main as cli
 from tests.cases.ledger import LEDGER, VALUE, entry, guarantee, run, saved, shown
 

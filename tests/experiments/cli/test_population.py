@@ -14,9 +14,9 @@ import pytest
 from accounting import compose, people, priced, relation
 from accounting.ledger import Entry, budgets, overlaps, parse, to_line
 from accounting.loss import Gaussian, Pure
+from dpmf_jax.models import ledger
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments.cli import ledger
 from experiments.cli import main as cli
 from tests.cases.fit import JOINT, run
 from tests.cases.ledger import VALUE, shown

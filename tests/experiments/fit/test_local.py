@@ -13,9 +13,11 @@ from safetensors.numpy import load_file
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import spec as local_spec
 from dpmf_jax.mechanisms.local import variance as local_variance
+from experiments.cli.main import parse
 from tests.cases.fit import (
     CATALOGUE,
     FIT,
+    RANGE,
     audited,
     fit,
     interrupted,
@@ -87,9 +89,8 @@ def test_who_is_held_out_does_not_depend_on_other_users(capsys, monkeypatch):
     from experiments.fit import ratings as fit_ratings
 
     def parts(path):
-        command = fit_command.Command(
-            data=path, mechanism="local", seed=0, rating_range=(1, 5), test_fraction=0.3
-        )
+        words = [path, "--mechanism", "local", "--seed", "0", *RANGE, "--test-fraction", "0.3"]
+        command = parse("fit", fit_command.Command, words)
         train, _ = fit_ratings.read(command)
         return {
             (str(train.users[u]), str(train.items[i]))

@@ -15,7 +15,8 @@ from dpmf_jax.mechanisms.objective import spec as objective_spec
 from dpmf_jax.models import model
 from experiments.audit import subjects
 from experiments.audit.flags import Command
-from tests.cases.fit import AUDIT, CATALOGUE, PAIRS, audited, fit, refused, run, verdicts
+from experiments.cli.main import parse
+from tests.cases.fit import AUDIT, CATALOGUE, PAIRS, RANGE, audited, fit, refused, run, verdicts
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
@@ -161,13 +162,17 @@ def test_who_is_held_out_of_a_presence_fit_does_not_depend_on_other_ratings(caps
     from experiments.fit import ratings as fit_ratings
 
     def parts(path):
-        command = fit_command.Command(
-            data=path,
-            mechanism="objective-statistics",
-            seed=0,
-            rating_range=(1, 5),
-            test_fraction=0.3,
-        )
+        words = [
+            path,
+            "--mechanism",
+            "objective-statistics",
+            "--seed",
+            "0",
+            *RANGE,
+            "--test-fraction",
+            "0.3",
+        ]
+        command = parse("fit", fit_command.Command, words)
         train, _ = fit_ratings.read(command)
         return {
             (str(train.users[u]), str(train.items[i]))

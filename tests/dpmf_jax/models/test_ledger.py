@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from accounting.ledger import parse, to_line
-from experiments.cli import ledger
+from dpmf_jax.models import ledger
 from tests.cases.ledger import LEDGER, entry, run, saved
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -108,7 +108,7 @@ import dataclasses, hashlib, signal, sys
 from pathlib import Path
 from accounting.ledger import parse
 from dpmf_jax.errors import UsageError
-from experiments.cli import ledger
+from dpmf_jax.models import ledger
 (first,) = parse(Path("first.jsonl").read_text())
 def enter(name):
     digest = hashlib.sha256(name.encode()).hexdigest()

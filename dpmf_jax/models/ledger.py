@@ -16,12 +16,14 @@ import secrets
 from collections.abc import Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounting import guards, people
 from accounting.ledger import Entry, parse, to_line
-from dpmf_jax.errors import DataError, PrivacyError, UsageError
-from experiments.cli import console
+from dpmf_jax.errors import DataError, PrivacyError, UsageError, usage_errors
+
+if TYPE_CHECKING:
+    from dpmf_jax.models.model import Model
 
 
 class Entered(UsageError):
@@ -29,19 +31,20 @@ class Entered(UsageError):
 
 
 def record(
-    model: Path,
+    model: Path | Model,
     *,
     data_set: str | None = None,
     data_hash: str | None = None,
     population: str | None = None,
     ledger: Path | None = None,
 ) -> Entry:
-    """Enters the release of a saved model in the ledger and returns its `accounting.ledger.Entry`.
+    """Enters the release of a model in the ledger and returns its `accounting.ledger.Entry`.
 
-    The model does not change. A failure leaves the ledger as it was.
+    The model does not change. A failure leaves the ledger as it was. A model in memory that is
+    saved later is the same release.
 
     Args:
-      model: its folder.
+      model: its folder, or a model in memory.
       data_set: a name; without it, the one in the model's settings.
       data_hash: of the ratings; without it, the one of the training ratings in the model's
         private/, where it is there. The same ratings split otherwise have another, so the name
@@ -57,45 +60,49 @@ def record(
     from dpmf_jax.models import model as models
     from dpmf_jax.models import storage
 
-    model = Path(model)
-    loaded = models.load(model)
+    loaded = model if isinstance(model, models.Model) else models.load(model)
+    folder = loaded.path
+    where = "the model in memory" if folder is None else str(folder)
     if loaded.guarantee.seeded:
         raise PrivacyError(
             "a seeded experiment is not a release, and has no place in the ledger",
-            where=str(model),
+            where=where,
             fix=(
                 "fit without --seed what is to be released; if this was shown to anyone, no epsilon"
                 " holds for it"
             ),
         )
-    released = model / models.RELEASE
-    if all(part is None for part in loaded.release) or not released.exists():
+    released = None if folder is None else folder / models.RELEASE
+    if not loaded.released_arrays or (released is not None and not released.exists()):
         raise UsageError(
             "this model releases nothing, so there is nothing to enter",
-            where=str(model),
+            where=where,
             fix="enter models that have a release.safetensors",
         )
-    saved = model / "private" / "run.json"
-    if saved.exists():
+    saved = None if folder is None else folder / "private" / "run.json"
+    if saved is not None and saved.exists():
         run = storage.read_json(saved)
         data_hash = run.get("ratings") if data_hash is None else data_hash
         population = run.get("command", {}).get("population") if population is None else population
     name = data_set or loaded.settings.get("data")
     if not name:
         raise UsageError(
-            "the model does not name its data set", where=str(model), fix="give --data-set NAME"
+            "the model does not name its data set", where=where, fix="give --data-set NAME"
         )
-    with console.usage_errors(where=str(model)):
+    content = (
+        storage.array_bytes(loaded.released_arrays) if released is None else released.read_bytes()
+    )
+    with usage_errors(where=where):
         if population is not None:
             guards.line("population", population)
         entry = Entry(
-            id=hashlib.sha256(released.read_bytes()).hexdigest(),
+            id=hashlib.sha256(content).hexdigest(),
             time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             population=population or name,
             data_set=name,
             data_hash=data_hash,
             guarantee=loaded.guarantee,
-            model=str(model.absolute()),
+            model="in memory" if folder is None else str(folder.absolute()),
         )
     return enter(entry, ledger_path(ledger), loaded.users)
 
