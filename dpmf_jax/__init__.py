@@ -6,13 +6,25 @@
     print(model.guarantee)
     model.recommend(196, k=10)
 
+The names that most programs need:
+
+    fit          a Model of ratings in any form, by a mechanism's name or a mechanism
+    Model        recommend, predict, explain, similar_items, evaluate, save; its guarantee
+    load_model   a Model that was saved
+    load         checked Ratings of a named data set, or of a file
+    Ratings      who rated what; from_table and from_columns check it
+    splits       what is trained on, and what is held out
+    metrics      errors and rankings
+    controls     what a model is measured beside
+    gaussian     a family of mechanisms, with its Config; the others are listed below
+    protocol     what a mechanism is made of, and the loop that trains it
+
 A mechanism in place of its name is trained as it is:
 
     train, test = dpmf_jax.load("ml-100k", split="u1")
     config = dpmf_jax.gaussian.Config(rating_range=(1, 5), noise_multiplier=40.0)
     mechanism = dpmf_jax.gaussian.joint_noise(config)
     model = dpmf_jax.fit(train, mechanism, num_steps=50, test=test)
-    print(model.guarantee)
 
 Names are imported when they are first used, so that reading ratings does not start JAX.
 """
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Model",
     "Ratings",
+    "__version__",
     "controls",
     "count_sketch",
     "federated",
@@ -101,7 +114,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name == "__version__":
+        from importlib import metadata
+
+        value = metadata.version("dpmf-jax")
+    elif name in _HOMES:
         module, attribute = _HOMES[name]
         value = getattr(importlib.import_module(module), attribute)
     elif name in __all__:
@@ -113,4 +130,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

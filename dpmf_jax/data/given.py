@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -79,13 +79,24 @@ def read(data: Any, **options: Any) -> Ratings | tuple[Ratings, Ratings]:
     return _of_columns(_columns(data), implicit, shared)
 
 
+def read_whole(data: Any, **options: Any) -> Ratings:
+    """`read` without an official split.
+
+    Raises: UsageError for `split`; what `read` raises.
+    """
+    loaded = read(data, **options)
+    if not isinstance(loaded, Ratings):
+        _refuse({"split": True}, "ratings that are wanted whole")
+    return loaded
+
+
 def has_catalogue(data: Any) -> bool:
     """Whether the data say who may rate what, beside who does."""
     generated = isinstance(data, str) and datasets.SYNTHETIC.fullmatch(data) is not None
     return generated or isinstance(data, Ratings) or callable(getattr(data, "tocoo", None))
 
 
-def _refuse(options: Mapping[str, Any], what: str) -> None:
+def _refuse(options: Mapping[str, Any], what: str) -> NoReturn:
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
     raise UsageError(f"{flags}: this means nothing to {what}", where=NAME, fix="leave it out")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -22,12 +23,14 @@ from typing import Any
 import numpy as np
 
 from accounting.guarantee import Guarantee
+from dpmf_jax.data import given
+from dpmf_jax.data.frames import Kind
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms import table
 from dpmf_jax.models import files as model_file
-from dpmf_jax.models import new_users, storage
-from dpmf_jax.models.catalogue import in_catalogue, lookup, plain
+from dpmf_jax.models import lists, new_users, storage
+from dpmf_jax.models.catalogue import in_catalogue, lookup
 from dpmf_jax.models.files import FORMAT, RELEASE
 from dpmf_jax.protocol import Factors, Release
 
@@ -48,6 +51,7 @@ class Model:
       seen: (user, item) indices of the training ratings; likewise.
       metrics: unpriced numbers; likewise.
       path: the folder, or None in memory.
+      frames: the library whose DataFrame it was fitted from, if any; tables are then its own.
     """
 
     release: Release
@@ -60,9 +64,30 @@ class Model:
     seen: tuple[np.ndarray, np.ndarray] | None = None
     metrics: Mapping[str, Any] | None = None
     path: Path | None = None
+    frames: Kind | None = None
+
+    def __repr__(self) -> str:
+        return f"Model({self._title}; {self.guarantee.headline})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it is, the promise, and the whole statement to unfold."""
+        title, line, whole = map(
+            html.escape, (self._title, self.guarantee.headline, self.guarantee.statement)
+        )
+        return (
+            f"<div><b>{title}</b><br>{line}"
+            f"<details><summary>privacy statement</summary><pre>{whole}</pre></details></div>"
+        )
+
+    @property
+    def _title(self) -> str:
+        made = self.settings.get("mechanism", "a mechanism of its own")
+        data = f" on {self.settings['data']}" if "data" in self.settings else ""
+        where = "in memory" if self.path is None else str(self.path)
+        return f"{made}{data}: {len(self.users):,} users, {len(self.items):,} items, {where}"
 
     @functools.cached_property
-    def _released(self) -> Factors:
+    def released_factors(self) -> Factors:
         released = self.release
         if released.sketch is None or released.hashes is None:
             return Factors(*(getattr(released, name) for name in _PARTS))
@@ -101,9 +126,9 @@ class Model:
                 fix=fix,
             )
 
-    def _factors(self) -> Factors:
+    def all_factors(self) -> Factors:
         """All that is at hand: the released parts, or the curator's where those files are there."""
-        known = self._released if self.factors is None else self.factors
+        known = self.released_factors if self.factors is None else self.factors
         missing = [name for name in _PARTS if getattr(known, name) is None]
         if missing:
             names = ", ".join(name.replace("_", " ") for name in missing)
@@ -116,12 +141,12 @@ class Model:
             )
         return known
 
-    def _pairs(self, user: np.ndarray, item: np.ndarray) -> Ratings:
+    def pairs(self, user: np.ndarray, item: np.ndarray) -> Ratings:
         return Ratings(
             user, item, np.zeros(len(user), np.float32), self.users, self.items, self.rating_range
         )
 
-    def _seen(self) -> Ratings:
+    def seen_pairs(self) -> Ratings:
         if self.seen is None:
             folder = self.path or Path("MODEL")
             raise DataError(
@@ -129,7 +154,7 @@ class Model:
                 where=str(folder / "private" / "seen.safetensors"),
                 fix="run it where the curator's private/ folder is, or ask for include_seen",
             )
-        return self._pairs(*self.seen)
+        return self.pairs(*self.seen)
 
     def predict(self, users: Any, items: Any, *, clip: bool = True) -> Any:
         """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped by default.
@@ -143,7 +168,7 @@ class Model:
         from dpmf_jax.models import metrics
 
         self._refuse_ratings("dpmf recommend, or Model.recommend")
-        whole = self._factors()
+        whole = self.all_factors()
         u, i = (
             lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
             for catalogue, ids, name in ((self.users, users, "user"), (self.items, items, "item"))
@@ -180,11 +205,8 @@ class Model:
         """
         options |= {"implicit": self.implicit}
         own = new_users.read(self.items, self.rating_range, items, ratings, **options)
-        rows = self._folded_in(own.ratings)
+        rows = new_users.user_factors(self.settings, self.release, own.ratings)
         return rows if own.several else rows[0]
-
-    def _folded_in(self, ratings: Ratings) -> np.ndarray:
-        return new_users.user_factors(self.settings, self.release, ratings)
 
     def recommend(
         self,
@@ -192,14 +214,17 @@ class Model:
         k: int = 10,
         *,
         ratings: Any = None,
+        candidates: Any = None,
+        exclude: Any = None,
         include_seen: bool = False,
         **options: Any,
     ) -> Any:
         """The k items of highest predicted rating for one user, best first: (raw item id, rating).
 
-        For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and
-        predicted_rating (score, of a model that is `implicit`), the users in the order given
-        (`.to_pandas()` makes a DataFrame of it).
+        For several users, in a list or an array: a table with the columns user, item and
+        predicted_rating (score, of a model that is `implicit`), the users in the order given. It is
+        a DataFrame of the library whose Series, or table of ratings, was given, else of the one
+        that the model was fitted from, else a `pyarrow.Table`.
 
         Items a user rated in training are left out (fewer than k may remain); ties go by the order
         of the catalogue.
@@ -208,54 +233,68 @@ class Model:
           user: one or several users of the training data.
           ratings: in place of `user`, those of new users, as in `fold_in`: a list for one user, a
             table for several. Items that these rate are left out. Needs no private part.
+          candidates: the items to choose among, such as those in stock; all by default.
+          exclude: items that no list may hold.
           include_seen: whether items stay in that a user has rated.
           options: with `ratings`, those of `fold_in`.
 
-        Raises: DataError for an unknown user, or where a private part is needed and absent;
-          UsageError for k below 1, and for both or none of user and ratings; what `fold_in` raises.
+        Raises: DataError for an unknown user or item, or where a private part is needed and absent;
+          UsageError for k below 1, for both or none of user and ratings, and where no item is left;
+          what `fold_in` raises.
         """
-        if k < 1:
-            raise UsageError(f"k must be at least 1; got {k}", fix="set --top to 1 or more")
-        if (user is None) == (ratings is None):
-            raise UsageError(
-                "recommendations are for users of the training data, or for new ones",
-                where="user and ratings",
-                fix="give one of them",
-            )
-        if ratings is not None:
-            options |= {"implicit": self.implicit}
-            own = new_users.read(self.items, self.rating_range, ratings, **options)
-            whole = self._released._replace(user_factors=self._folded_in(own.ratings))
-            seen = own.ratings.take(np.empty(0, np.int64)) if include_seen else own.ratings
-            rows = np.arange(seen.num_users)
-            return self._best(whole, rows, seen, k, table=own.several)
-        if options:
-            raise UsageError(f"{', '.join(options)} without ratings", fix="leave it out")
-        rows = lookup(self.users, np.atleast_1d(np.asarray(user)), "user")
-        nothing = np.empty(0, np.int32)
-        seen = self._pairs(nothing, nothing) if include_seen else self._seen()
-        return self._best(self._factors(), rows, seen, k, table=np.ndim(user) > 0)
+        return lists.recommended(
+            self,
+            user,
+            k,
+            ratings=ratings,
+            candidates=candidates,
+            exclude=exclude,
+            include_seen=include_seen,
+            **options,
+        )
 
-    def _best(self, whole: Factors, rows: np.ndarray, seen: Ratings, k: int, *, table: bool) -> Any:
-        """The lists of `recommend`, for the users at `rows` of the factors."""
-        from dpmf_jax.models import metrics
+    def similar_items(self, item: Any, k: int = 10) -> list[tuple[Any, float]]:
+        """The k items whose released factors point most nearly the same way: (raw id, cosine).
 
-        items, scores = metrics.top_k(whole, rows, seen, k)
-        kept = items >= 0
-        of, item, score = rows[np.nonzero(kept)[0]], items[kept], scores[kept]
-        if not self.implicit:
-            score = np.clip(score, *self.rating_range)
-        if not table:
-            return [(plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
-        import pyarrow
+        It reads the release alone, so anybody may see it.
 
-        name = "score" if self.implicit else "predicted_rating"
-        return pyarrow.table({"user": seen.users[of], "item": self.items[item], name: score})
+        Raises: DataError for an unknown item; UsageError where no item factors are released.
+        """
+        return lists.similar_items(self, item, k)
 
-    def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
+    def similar_users(self, user: Any, k: int = 10) -> list[tuple[Any, float]]:
+        """The k users whose released factors point most nearly the same way: (raw id, cosine).
+
+        Only where the mechanism releases user factors, which its guarantee then covers.
+
+        Raises: PrivacyError where user factors are each user's own; DataError for an unknown user.
+        """
+        return lists.similar_users(self, user, k)
+
+    def explain(self, item: Any, ratings: Any, k: int = 10, **options: Any) -> Any:
+        """Which of one user's ratings moved the prediction of an item, most first.
+
+        The effect of a rating is what the prediction would lose without it: the user's factors are
+        computed again with all other ratings. Effects need not add up. It reads the release and
+        these ratings, and is for that user alone.
+
+        Args:
+          item: a raw id.
+          ratings: of one user, as in `fold_in`, with its `options`.
+          k: how many at most.
+
+        Returns: a table with columns item, rating (none where the model is `implicit`) and effect,
+          in rating units; of the kind of `ratings`, as in `recommend`.
+
+        Raises: what `fold_in` raises; DataError for an unknown item, and where there is no rating.
+        """
+        return lists.explained(self, item, ratings, k, **options)
+
+    def evaluate(self, ratings: Any, *, k: int = 10, **options: Any) -> dict[str, Any]:
         """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings; unpriced.
 
-        `metrics.DEFINITIONS` says what each is.
+        `metrics.DEFINITIONS` says what each is. The ratings are of any form that `data.given.read`
+        knows, with its `options`, on the model's range.
 
         Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of
         the others, `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae
@@ -269,6 +308,8 @@ class Model:
         from dpmf_jax.models import metrics
 
         self._refuse_ratings("dpmf fit --holdout-users 0.1 says how well it finds items")
+        if not isinstance(ratings, Ratings):
+            ratings = given.read_whole(ratings, rating_range=self.rating_range, **options)
         held_out, unknown = in_catalogue(ratings, self.users, self.items)
         if not held_out.num_ratings:
             raise DataError(
@@ -276,7 +317,7 @@ class Model:
                 where=ratings.name,
                 fix="evaluate on ratings with the ids that the model was fitted with",
             )
-        whole = self._factors()
+        whole = self.all_factors()
         unseen, again, ranked = held_out, held_out.take(np.empty(0, np.int64)), None
         if self.seen is not None:
             width = len(self.items)
@@ -285,7 +326,7 @@ class Model:
                 self.seen[0].astype(np.int64) * width + self.seen[1],
             )
             unseen, again = held_out.take(~trained), held_out.take(trained)
-            ranked = metrics.ranking(whole, self._seen(), held_out, k=k)
+            ranked = metrics.ranking(whole, self.seen_pairs(), held_out, k=k)
         relevant = ranked is not None and ranked.users_evaluated > 0
         return {
             "rmse": metrics.rmse(whole, unseen) if len(unseen) else None,

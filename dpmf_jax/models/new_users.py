@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.data.columns import LONE_USER
+from dpmf_jax.data.columns import ITEM_NAMES, LONE_USER, RATING_NAMES, USER_NAMES
+from dpmf_jax.data.columns import plain as plain_name
 from dpmf_jax.data.ids import Coded, as_coded, count_rows
 from dpmf_jax.data.ratings import Ratings, as_values
 from dpmf_jax.data.tables import table_columns
@@ -113,13 +114,8 @@ def _columns(given: Any, values: Any) -> _Given:
     if isinstance(given, Ratings):
         user, item = given.users[given.user], given.items[given.item]
         return _Given(user, item, given.value, given.users, several=True, weight=given.weight)
-    names = getattr(given, "column_names", getattr(given, "columns", ()))
-    if "user" in names:
-        user, item, value = table_columns(given, ("user", "item", "rating"), NAME)
-        return _Given(user.ids[user.codes], item, value, user.ids, several=True)
-    if len(names):
-        _, item, value = table_columns(given, ("item", "item", "rating"), NAME)
-        return _of_one(item, value)
+    if columns := _usual_names(given):
+        return _of_table(given, columns["user"], columns["item"], columns["rating"])
     if values is not None:
         return _of_one(np.asarray(given), values)
     try:
@@ -139,13 +135,8 @@ def _seen(given: Any) -> _Given:
     if isinstance(given, Ratings):
         columns = _columns(given, None)
         return columns._replace(value=np.ones_like(given.value))
-    names = getattr(given, "column_names", getattr(given, "columns", ()))
-    if "user" in names:
-        user, item, value = table_columns(given, ("user", "item"), NAME)
-        return _Given(user.ids[user.codes], item, value, user.ids, several=True)
-    if len(names):
-        _, item, value = table_columns(given, ("item", "item"), NAME)
-        return _of_one(item, value)
+    if columns := _usual_names(given):
+        return _of_table(given, columns["user"], columns["item"])
     items = np.asarray(list(given))
     if items.ndim != 1:
         raise UsageError(
@@ -154,6 +145,30 @@ def _seen(given: Any) -> _Given:
             fix="give a list of items, without ratings",
         )
     return _of_one(items, np.ones(len(items), np.float32))
+
+
+def _usual_names(given: Any) -> dict[str, str]:
+    """The columns of a table that hold users, items and ratings, by name; empty for no table.
+
+    Where a table has no such column, the name is that which is missed: none of a user.
+    """
+    fields = getattr(given, "column_names", getattr(given, "columns", ()))
+    if not len(fields):
+        return {}
+    usual = {"user": USER_NAMES, "item": ITEM_NAMES, "rating": RATING_NAMES}
+    missed = {"user": "", "item": "item", "rating": "rating"}
+    return {
+        what: next((field for field in fields if plain_name(str(field)) in names), missed[what])
+        for what, names in usual.items()
+    }
+
+
+def _of_table(given: Any, who: str, *others: str) -> _Given:
+    """who: the column of users; empty for the ratings of one."""
+    user, item, value = table_columns(given, (who or others[0], *others), NAME)
+    if not who:
+        return _of_one(item, value)
+    return _Given(user.ids[user.codes], item, value, user.ids, several=True)
 
 
 def _of_one(item: Any, value: Any) -> _Given:

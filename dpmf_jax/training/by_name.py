@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpmf_jax.data import datasets, formats, given
+from dpmf_jax.data import datasets, formats, frames, given
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DpmfError, UsageError, usage_errors
 from dpmf_jax.mechanisms.spec import Spec
@@ -122,7 +123,8 @@ def fit(
             train, held_out = loaded if isinstance(loaded, tuple) else (loaded, None)
             test = held_out if test is None else _on_catalogue(test, train, reading)
             run |= {"test": test, "controls": controls or ()}
-            return fitting.fit(train, mechanism, **run, **settings)
+            model = fitting.fit(train, mechanism, **run, **settings)
+            return dataclasses.replace(model, frames=frames.kind_of(data))
         _check_population(population)
         spec = _spec(data, mechanism, reading.get("delimiter"), implicit=implicit)
         resolve.check_accepted(spec, accept_no_guarantee)
@@ -149,7 +151,7 @@ def fit(
         asked = "all" if controls is None else controls
         model = _fit(spec, flags, train, test, public, asked, split_seed, run)
         _enter(model, train, population, data)
-    return model
+    return dataclasses.replace(model, frames=frames.kind_of(data))
 
 
 def _fit(
@@ -199,9 +201,7 @@ def _on_catalogue(test: Any, train: Ratings, reading: dict[str, Any]) -> Ratings
     if test is None or isinstance(test, Ratings):
         return test
     same = {"rating_range": train.rating_range, "users": train.users, "items": train.items}
-    found = given.read(test, **(reading | same | {"split": None}))
-    assert isinstance(found, Ratings)
-    return found
+    return given.read_whole(test, **(reading | same | {"split": None}))
 
 
 def _check_population(population: str | None) -> None:

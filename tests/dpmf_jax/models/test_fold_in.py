@@ -240,7 +240,7 @@ def test_ratings_are_checked_as_a_reader_checks_them(model):
     with pytest.raises(DataError, match="2 items and 1 ratings"):
         model.fold_in([1, 2], [3.0])
     with pytest.raises(DataError, match="no column 'rating'"):
-        model.fold_in(pyarrow.table({"item": [1], "stars": [2.0]}))
+        model.fold_in(pyarrow.table({"item": [1], "liked": [2.0]}))
 
 
 @pytest.mark.parametrize("given", [3, "a movie", [1, 2], [(1, 2, 3)]])

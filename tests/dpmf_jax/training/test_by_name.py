@@ -161,7 +161,8 @@ def test_errors_are_measured_on_what_is_given_for_it():
     test = test[test["user"].isin(rest["user"]) & test["item"].isin(rest["item"])]
     model = dpmf_jax.fit(rest, JOINT, seed=0, test=test, controls="none", **RANGE, **SMALL)
     assert len(model.seen[0]) == 70
-    found = model.evaluate(dpmf_jax.Ratings.from_table(test, rating="stars", **RANGE))
+    found = model.evaluate(test)
+    assert found == model.evaluate(dpmf_jax.Ratings.from_table(test, rating="stars", **RANGE))
     assert model.metrics["rmse_test"] == pytest.approx(found["rmse"], rel=1e-5)
 
 
