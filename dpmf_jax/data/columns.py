@@ -119,4 +119,5 @@ def position(column: str) -> int | None:
 
 
 def plain(field: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", field.lower())
+    """A column's name in letters and digits alone, without the type that RecBole writes behind."""
+    return re.sub(r":(token|float)(_seq)?$|[^a-z0-9]", "", field.lower())

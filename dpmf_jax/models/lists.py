@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,6 +113,36 @@ def _among(seen: Ratings, kept: np.ndarray) -> Ratings:
         seen.items[kept],
         seen.rating_range,
     )
+
+
+class Vectors(NamedTuple):
+    """See `models.model.Model.to_numpy`.
+
+    items: float32[items, d + 1], in the order of `item_ids`.
+    users: float32[users, d + 1], in the order of `user_ids`; None where there are none.
+    """
+
+    item_ids: np.ndarray
+    items: np.ndarray
+    user_ids: np.ndarray
+    users: np.ndarray | None
+
+
+def vectors(model: Served) -> Vectors:
+    """See `models.model.Model.to_numpy`."""
+    released = model.released_factors
+    if released.item_factors is None or released.center is None:
+        raise UsageError(
+            "the model releases no item factors",
+            where=f"mechanism {model.settings.get('mechanism')}",
+            fix="fit one that does",
+        )
+    factors = np.asarray(released.item_factors, np.float32)
+    center = np.broadcast_to(np.asarray(released.center, np.float32), len(factors))
+    users = released.user_factors
+    if users is not None:
+        users = np.c_[np.asarray(users, np.float32), np.ones(len(users), np.float32)]
+    return Vectors(model.items, np.c_[factors, center], model.users, users)
 
 
 def similar_items(model: Served, item: Any, k: int) -> Any:

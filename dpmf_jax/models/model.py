@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 
 from accounting.guarantee import Guarantee
-from dpmf_jax.data import given
 from dpmf_jax.data.frames import Kind
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms import table
+from dpmf_jax.models import evaluation, lists, new_users, storage
 from dpmf_jax.models import files as model_file
-from dpmf_jax.models import lists, new_users, storage
-from dpmf_jax.models.catalogue import in_catalogue, lookup
+from dpmf_jax.models.catalogue import lookup
 from dpmf_jax.models.files import FORMAT, RELEASE
 from dpmf_jax.protocol import Factors, Release
 
@@ -305,44 +304,20 @@ class Model:
         Raises: DataError where no rating is of the catalogue, or where private factors are needed
           and absent; UsageError for a model that predicts no ratings.
         """
-        from dpmf_jax.models import metrics
-
         self._refuse_ratings("dpmf fit --holdout-users 0.1 says how well it finds items")
-        if not isinstance(ratings, Ratings):
-            ratings = given.read_whole(ratings, rating_range=self.rating_range, **options)
-        held_out, unknown = in_catalogue(ratings, self.users, self.items)
-        if not held_out.num_ratings:
-            raise DataError(
-                "no rating is of a user and an item of this model's catalogue",
-                where=ratings.name,
-                fix="evaluate on ratings with the ids that the model was fitted with",
-            )
-        whole = self.all_factors()
-        unseen, again, ranked = held_out, held_out.take(np.empty(0, np.int64)), None
-        if self.seen is not None:
-            width = len(self.items)
-            trained = np.isin(
-                held_out.user.astype(np.int64) * width + held_out.item,
-                self.seen[0].astype(np.int64) * width + self.seen[1],
-            )
-            unseen, again = held_out.take(~trained), held_out.take(trained)
-            ranked = metrics.ranking(whole, self.seen_pairs(), held_out, k=k)
-        relevant = ranked is not None and ranked.users_evaluated > 0
-        return {
-            "rmse": metrics.rmse(whole, unseen) if len(unseen) else None,
-            "mae": metrics.mae(whole, unseen) if len(unseen) else None,
-            "rmse_seen": metrics.rmse(whole, again) if len(again) else None,
-            "mae_seen": metrics.mae(whole, again) if len(again) else None,
-            "ndcg_at_k": ranked.ndcg if ranked is not None and relevant else None,
-            "recall_at_k": ranked.recall if ranked is not None and relevant else None,
-            "k": k,
-            "ratings": held_out.num_ratings,
-            "unseen": None if ranked is None else len(unseen),
-            "seen": None if ranked is None else len(again),
-            "users_evaluated": None if ranked is None else ranked.users_evaluated,
-            "users_left_out": None if ranked is None else ranked.users_left_out,
-            "unknown": unknown,
-        }
+        return evaluation.evaluated(self, ratings, k, **options)
+
+    def to_numpy(self) -> lists.Vectors:
+        """Vectors whose inner products rank items, for an index of such (faiss, implicit, hnswlib).
+
+        A user's score of an item is ⟨user vector, item vector⟩, the predicted rating unclipped. The
+        last number of an item's is its centre, and of a user's 1. For a new user it is
+        `[*model.fold_in(ratings), 1]`.
+
+        Raises: UsageError where no item factors are released. User vectors are None where user
+          factors are each user's own.
+        """
+        return lists.vectors(self)
 
     def save(self, path: Path | str) -> Model:
         """Write the folder, its private part to private/.

@@ -89,6 +89,24 @@ def test_columns_of_new_users_have_their_usual_names(model):
         model.recommend(ratings=own_table(pandas)[["movieId"]], k=3)
 
 
+def test_inner_products_of_vectors_are_predictions(model):
+    vectors = model.to_numpy()
+    assert vectors.users is None  # everybody's own
+    user = np.append(model.fold_in(OWN), np.float32(1))
+    order = np.argsort(-(vectors.items @ user), kind="stable")
+    ranked = [item for item in vectors.item_ids[order].tolist() if item not in OWN]
+    assert ranked[:5] == [item for item, _ in model.recommend(ratings=OWN, k=5)]
+    rows = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
+    items = np.arange(10, dtype=np.float32).reshape(5, 2)
+    open_ = a_model(Release(user_factors=rows, item_factors=items, center=np.float32(3)))
+    open_ = dataclasses.replace(open_, factors=Factors(rows, items, np.float32(3)))
+    both = open_.to_numpy()
+    predicted = open_.predict(np.repeat(open_.users, 5), np.tile(open_.items, 3), clip=False)
+    np.testing.assert_allclose((both.users @ both.items.T).ravel(), predicted)
+    with pytest.raises(UsageError, match="releases no item factors"):
+        a_model(Release(center=np.float32(3))).to_numpy()
+
+
 def test_similar_items_point_the_same_way():
     items = np.array([[1, 0], [2, 0.1], [0, 3], [-1, 0], [0, 0]], np.float32)
     model = a_model(Release(item_factors=items, center=np.zeros(5, np.float32)))
