@@ -46,3 +46,5 @@ __all__ = [
     "shuffle",
     "status",
 ]
+
+PROJECT = "dpmf-jax"  # see dpmf_jax.installed

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpmf_jax.layout import Layout
     from dpmf_jax.protocol import Mechanism, Phase
 
+PROJECT = "dpmf-jax"  # see dpmf_jax.installed
 __all__ = ["FAMILIES", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
 
 # Families of audits, in the order in which they run, and the module of each.

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from dpmf_jax.training import controls
     from dpmf_jax.training.by_name import fit
 
+from dpmf_jax.installed import refuse_others
+
+refuse_others("accounting")
+
 __all__ = [
     "Model",
     "Ratings",

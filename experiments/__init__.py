@@ -1,0 +1,1 @@
+PROJECT = "dpmf-jax"  # see dpmf_jax.installed

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.installed import refuse_others
 from experiments.cli import console, program_cache, settings
 
 # Name: (what it does, module:dataclass). `run` stands in the same module.
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # An ε on a terminal without one must not end a run.
             stream.reconfigure(errors="backslashreplace")
     try:
+        refuse_others("accounting", "audits", "experiments")
         code = _dispatch(words)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # every end has one shape
