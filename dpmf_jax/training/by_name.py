@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import fit as fitting
 from dpmf_jax.training import implicit_controls, resolve
+from dpmf_jax.training import progress as progress_bar
 from dpmf_jax.training import ratings as training_ratings
 from dpmf_jax.training.controls import names_of
 from dpmf_jax.training.identity import ratings_digest
@@ -55,7 +57,8 @@ def fit(
     patience: int | None = None,
     layout_kind: str = "auto",
     num_devices: int | None = None,
-    report: Callable[[fitting.Progress], None] = lambda progress: None,
+    progress: bool | None = None,
+    report: Callable[[fitting.Progress], None] = lambda now: None,
     **settings: Any,
 ) -> Model:
     """Fit a private model of a ratings matrix, and price it.
@@ -93,6 +96,8 @@ def fit(
       accept_no_guarantee: release with a mechanism that promises nothing.
       out: folder of the model, which must be new. None keeps it in memory; `Model.save` writes it.
       resume, patience, layout_kind, num_devices, report: see `training.fit.fit`.
+      progress: whether to show a bar; None shows one on a terminal and in a notebook. Steps and
+        what they cost also go to `logging`, at the level of INFO.
       settings: how `data` is read, as in `data.given.read`: user_column, item_column,
         rating_column, weight_column, delimiter, no_header, duplicates, out_of_range, data_dir. And
         the mechanism's own, as `dpmf fit --mechanism NAME --help` explains them, with underscores:
@@ -114,7 +119,6 @@ def fit(
         "patience": patience,
         "layout_kind": layout_kind,
         "num_devices": num_devices,
-        "report": report,
     }
     with _words_of_python():
         if isinstance(mechanism, Mechanism):
@@ -123,7 +127,8 @@ def fit(
             train, held_out = loaded if isinstance(loaded, tuple) else (loaded, None)
             test = held_out if test is None else _on_catalogue(test, train, reading)
             run |= {"test": test, "controls": controls or ()}
-            model = fitting.fit(train, mechanism, **run, **settings)
+            with _reported(train.name, settings.get("num_steps", 1), progress, report) as show:
+                model = fitting.fit(train, mechanism, report=show, **run, **settings)
             return dataclasses.replace(model, frames=frames.kind_of(data))
         _check_population(population)
         spec = _spec(data, mechanism, reading.get("delimiter"), implicit=implicit)
@@ -149,7 +154,8 @@ def fit(
         kept = {"population": population, "mechanism": spec.name}
         run |= {"command": {name: value for name, value in kept.items() if value is not None}}
         asked = "all" if controls is None else controls
-        model = _fit(spec, flags, train, test, public, asked, split_seed, run)
+        reported = partial(_reported, shown=progress, report=report)
+        model = _fit(spec, flags, train, test, public, asked, split_seed, run, reported)
         _enter(model, train, population, data)
     return dataclasses.replace(model, frames=frames.kind_of(data))
 
@@ -163,6 +169,7 @@ def _fit(
     controls: str | Sequence[str],
     split_seed: int,
     run: dict[str, Any],
+    reported: Callable[..., Any],
 ) -> Model:
     """The model of a mechanism of the table, as `dpmf fit` makes it."""
     public = Path(public) if isinstance(public, str) else public
@@ -175,7 +182,31 @@ def _fit(
         compare = resolve.comparisons(spec, flags, train, kept, public) if controls == "all" else {}
         run |= {"test": test, "compare": compare, "controls": names_of(controls)}
     mechanism, steps = phases[-1]
-    return fitting.fit(train, mechanism, num_steps=steps, earlier=phases[:-1], settings=kept, **run)
+    with reported(train.name, steps) as show:
+        return fitting.fit(
+            train,
+            mechanism,
+            num_steps=steps,
+            earlier=phases[:-1],
+            settings=kept,
+            report=show,
+            **run,
+        )
+
+
+@contextlib.contextmanager
+def _reported(
+    name: str, steps: int, shown: bool | None, report: Callable[[fitting.Progress], None]
+) -> Generator[Callable[[fitting.Progress], None]]:
+    """What a fit calls after every chunk: it moves the bar, logs what is public, and tells on."""
+    with progress_bar.bar(f"fit {name}", steps, shown=shown) as move:
+
+        def tell(now: fitting.Progress) -> None:
+            move(now.step, epsilon=now.epsilon)
+            _LOG.info("fit: %d of %d steps, epsilon %.4g", now.step, now.num_steps, now.epsilon)
+            report(now)
+
+        yield tell
 
 
 def _spec(data: Any, mechanism: str | None, delimiter: str | None, *, implicit: bool) -> Spec:

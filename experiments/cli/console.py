@@ -22,6 +22,7 @@ from pathlib import PurePath
 from typing import Any, NoReturn
 
 from dpmf_jax.errors import DpmfError, UsageError
+from dpmf_jax.training.progress import bar, with_names
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as the shell reports a program ended by SIGPIPE
@@ -142,7 +143,8 @@ def progress(
       ``rmse=0.93, epsilon=1.2``.
     """
     if sys.stderr.isatty():
-        yield from _bar(label, total)
+        with bar(label, total) as report:
+            yield report
         return
     last = time.monotonic()
 
@@ -151,38 +153,9 @@ def progress(
         if done < total and time.monotonic() - last < every:
             return
         last = time.monotonic()
-        say(f"{label}: {done}/{total} {_pairs(values)}".rstrip())
+        say(f"{label}: {done}/{total} {with_names(values)}".rstrip())
 
     yield report
-
-
-def _bar(label: str, total: int) -> Generator[Callable[..., None], None, None]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[values]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=total, values="")
-        yield lambda done, **values: bar.update(task, completed=done, values=_pairs(values))
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in values.items()
-    )
 
 
 # ---- ends ----------------------------------------------------------------------------------------
