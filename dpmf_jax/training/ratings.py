@@ -65,7 +65,8 @@ def read(
     ridge = "take --mechanism ridge, for which who rated what is public; or "
     seed = ("" if spec.implicit else ridge) + "give --seed for an experiment"
     less = seed if own else "use --relation rating-value"
-    undeclared = presence and None in catalogue.values() and not given.has_catalogue(data)
+    incomplete = any(ids is None for ids in catalogue.values())
+    undeclared = presence and incomplete and not given.has_catalogue(data)
     if undeclared and not published and not (own and seeded):
         raise PrivacyError(
             f"{what} needs a declared catalogue",
@@ -138,7 +139,8 @@ def _noted(loaded: Any, note: str) -> Any:
 def _ids(declared: Ids) -> Any:
     """The ids as they are given, or those in a file, one a line."""
     if not isinstance(declared, Path | str):
-        return declared
+        to_numpy = getattr(declared, "to_numpy", None)  # of a column of a DataFrame
+        return declared if to_numpy is None else to_numpy()
     try:
         lines = Path(declared).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -90,6 +90,19 @@ def test_the_shape_of_a_sparse_matrix_is_a_declared_catalogue():
 
 
 @pytest.mark.parametrize(
+    "kind", [list, tuple, np.array, pandas.Series, polars.Series, pandas.Index]
+)
+def test_a_catalogue_may_be_declared_in_any_sequence(kind):
+    users, items = kind([f"u{u}" for u in range(25)]), kind(list(range(9)))
+    catalogue = {"catalogue_users": users, "catalogue_items": items}
+    model = dpmf_jax.fit(
+        frame(), "means", epsilon=4.0, population="shop", controls="none", **RANGE, **catalogue
+    )
+    assert model.users.tolist() == list(users)
+    assert model.items.tolist() == list(items)
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "what"),
     [
         ({}, PrivacyError, "the guarantee of als needs a declared catalogue"),
