@@ -3,13 +3,20 @@
 import math
 import textwrap
 
-from accounting import gaussian
+from accounting import gaussian, plain
 from accounting.digits import printed, printed_delta, printed_down, printed_up
 from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, distance
 from accounting.status import REAL_NUMBERS, meaning
 from accounting.terms import Terms
 
 SHOWN = 4  # phases whose noise a statement spells out
+# What a letter of the noise stands for, by the letter.
+LETTERS = {
+    "z": "z: the noise's standard deviation σ, over Δ or over the clip C",
+    "Δ": "Δ: the most that a protected change moves a step",
+    "q": "q: how likely a rating is in a sample",
+    "ρ": "ρ: 1/(2z²) of every step, added up; releases about the same people add up too",
+}
 GROUPS = 24  # of users with budgets of their own, a line each
 
 KINDS = {
@@ -33,6 +40,10 @@ def lines(guarantee: Terms) -> list[str]:
         out += _wrapped(f"NO PRIVACY GUARANTEE: {why}. Nothing is protected, for nobody.")
         out += _entry("released", ", ".join(g.released)) + _entry("trust model", g.trust_model)
         return out
+    if g.epsilon < math.inf:
+        out.append("  in plain words")
+        for sentence in plain.sentences(g):
+            out += _wrapped(sentence, "    - ", "      ")
     out += _wrapped(_headline(g))
     out += _entry("status", meaning(g.status, g.claimed_by))
     if g.leaves_open:
@@ -63,7 +74,10 @@ def lines(guarantee: Terms) -> list[str]:
         share = printed_up((1 + math.exp(g.epsilon)) * apart)
         noise.append(f"at most {share} of δ for drawing it from tables of whole numbers")
     if noise:
-        out += _entry("noise", ", ".join(noise))
+        told = ", ".join(noise)
+        out += _entry("noise", told)
+        if meant := [words for letter, words in LETTERS.items() if f"{letter} = " in told]:
+            out += _entry("", "; ".join(meant))
     if g.accountants:
         out.append(
             f"  ε at δ = {printed_delta(g.delta)} by accountant"

@@ -80,7 +80,7 @@ def test_nobody_who_is_held_out_was_in_training(fitted):
     public = model.release._asdict()
     assert public["user_factors"] is None
     own = [(user, item) for user, item in SEEN if user in held]
-    whole = model._pairs(
+    whole = model.pairs(
         np.array([model.users.tolist().index(user) for user, _ in own]),
         np.array([model.items.tolist().index(item) for _, item in own]),
     )
