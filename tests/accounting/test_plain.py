@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from accounting import plain, priced
+from accounting import gaussian, plain, priced
 from accounting.loss import Gaussian, Pure, SubsampledGaussian
+from accounting.price import exact
+from tests.cases import CHECKOUT
 from tests.cases.ledger import VALUE, guarantee
 
 PRESENCE = (
@@ -53,6 +55,43 @@ def test_elsewhere_the_price_bounds_it(losses, epsilon, delta):
     expected = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
     assert plain.right_guesses(losses, epsilon, delta) == pytest.approx(expected, rel=1e-12)
     assert plain.right_guesses(losses, math.inf, delta) == 1.0 or losses[0].noise_multiplier
+
+
+def rows_of(page, heading):
+    """The cells of the table under a heading, without its two first lines."""
+    text = (CHECKOUT / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1]
+    lines = [line for line in text.split("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_the_guesses_of_the_page_are_these():
+    rows = rows_of("docs/choosing.md", "What ε means")
+    assert len(rows) == 7
+    for epsilon, normal, pure in rows:
+        price = float(epsilon)
+        z = gaussian.solve_noise_multiplier(epsilon=price, delta=1e-5, num_steps=1)
+        for cell, losses in (
+            (normal, (Gaussian(noise_multiplier=z, num_steps=1),)),
+            (pure, (Pure(epsilon=price, num_rounds=1),)),
+        ):
+            share = plain.right_guesses(losses, price, 0.0)
+            if cell == "nearly always":
+                assert share >= plain.NEARLY_ALWAYS
+            else:
+                assert int(cell.split()[0]) == math.ceil(100 * share)
+
+
+def test_the_sums_of_the_page_are_these():
+    rows = rows_of("docs/choosing.md", "How releases add up")
+    assert len(rows) == 3
+    for epsilon, *totals in rows:
+        z = gaussian.solve_noise_multiplier(epsilon=float(epsilon), delta=1e-5, num_steps=1)
+        for number, total in zip((2, 4, 12, 52), totals, strict=True):
+            whole = (Gaussian(noise_multiplier=z, num_steps=number),)
+            assert float(total) == pytest.approx(exact(whole, 1e-5), rel=0.005)
+    for number, each in ((4, 1.82), (12, 0.99), (52, 0.44)):
+        z = gaussian.solve_noise_multiplier(epsilon=each, delta=1e-5, num_steps=1)
+        assert 3.8 < exact((Gaussian(noise_multiplier=z, num_steps=number),), 1e-5) <= 4
 
 
 def told(**fields):
