@@ -20,6 +20,7 @@ from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.mechanisms.sampled import spec as sampled_spec
 from dpmf_jax.mechanisms.sketch import published as sketch
 from dpmf_jax.mechanisms.sketch import spec as sketch_spec
+from experiments.cli.main import parse
 from experiments.fit import command as fit_command
 from experiments.fit import ratings as fit_ratings
 from tests.cases import CHECKOUT
@@ -194,9 +195,8 @@ def test_a_fit_is_that_of_its_mechanism_in_python(capsys, words, module, make, s
         "0",
     ]
     found = fit(capsys, *words, *more, "--layout", "split")
-    command = fit_command.Command(
-        data="mine.csv", mechanism=JOINT[-1], rating_range=(1.0, 5.0), test_fraction=0.0
-    )
+    words = ["mine.csv", *JOINT, *RANGE, "--test-fraction", "0"]
+    command = parse("fit", fit_command.Command, words)
     mechanism = make(module.Config(rank=3, learning_rate=0.07, regularization=0.3, **settings))
     model = dpmf_jax.fit(
         fit_ratings.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
