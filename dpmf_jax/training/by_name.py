@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dpmf_jax.data import datasets, formats, frames, given
+from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.errors import DpmfError, UsageError, usage_errors
+from dpmf_jax.errors import DpmfError, PrivacyError, UsageError, usage_errors
 from dpmf_jax.mechanisms.spec import Spec
-from dpmf_jax.models import ledger
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import fit as fitting
@@ -123,6 +123,8 @@ def fit(
     with _words_of_python():
         if isinstance(mechanism, Mechanism):
             reading |= {"users": catalogue_users, "items": catalogue_items, "split": split}
+            if seed is None:
+                _refuse_undeclared(mechanism, data, reading, settings.get("num_steps", 1))
             loaded = given.read(data, implicit=implicit, **reading)
             train, held_out = loaded if isinstance(loaded, tuple) else (loaded, None)
             test = held_out if test is None else _on_catalogue(test, train, reading)
@@ -227,6 +229,23 @@ def _spec(data: Any, mechanism: str | None, delimiter: str | None, *, implicit: 
     return resolve.spec_named(resolve.IMPLICIT if implicit else resolve.DEFAULT)
 
 
+def _refuse_undeclared(
+    mechanism: Mechanism, data: Any, reading: dict[str, Any], num_steps: int
+) -> None:
+    """Raises: PrivacyError where ids that are read off the ratings would show what is hidden."""
+    declared = not any(reading[name] is None for name in ("users", "items"))
+    if declared or given.has_catalogue(data) or (isinstance(data, str) and data in DATASETS):
+        return
+    guarantee = mechanism.guarantee(max(1, num_steps))
+    if guarantee.unit in ("user", "rating presence"):
+        raise PrivacyError(
+            f"the guarantee of {guarantee.mechanism} needs a declared catalogue",
+            where="users and items read off the ratings show who has a rating at all",
+            fix="give --catalogue-users and --catalogue-items, or checked Ratings that were read"
+            " with them; or give --seed for an experiment",
+        )
+
+
 def _on_catalogue(test: Any, train: Ratings, reading: dict[str, Any]) -> Ratings | None:
     """The ratings to measure errors on, over the catalogue of those that are trained on."""
     if test is None or isinstance(test, Ratings):
@@ -256,6 +275,8 @@ def _enter(model: Model, train: Ratings, population: str | None, data: Any) -> N
         )
         return
     try:
+        from dpmf_jax.models import ledger
+
         with contextlib.suppress(ledger.Entered):  # by the run that this one resumed
             ledger.record(
                 model if model.path is None else model.path,
@@ -265,6 +286,8 @@ def _enter(model: Model, train: Ratings, population: str | None, data: Any) -> N
             )
     except DpmfError as error:
         _LOG.warning("this release is in no ledger: %s", error.what)
+    except ImportError as error:
+        _LOG.warning("this release is in no ledger: this system has no file locks (%s)", error)
 
 
 @contextlib.contextmanager

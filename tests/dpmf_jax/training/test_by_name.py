@@ -191,6 +191,18 @@ def test_a_mechanism_of_ones_own_takes_any_form_of_ratings():
         np.testing.assert_array_equal(other.release.item_factors, first.release.item_factors)
 
 
+def test_a_mechanism_of_ones_own_that_hides_who_rated_needs_a_declared_catalogue():
+    config = dpmf_jax.gaussian.Config(
+        rank=2, noise_multiplier=40.0, relation="rating presence", residual_clip=1.0, **RANGE
+    )
+    made = dpmf_jax.gaussian.joint_noise(config)
+    with pytest.raises(PrivacyError, match="needs a declared catalogue"):
+        dpmf_jax.fit(frame(), made, num_steps=2, **RANGE)
+    declared = {"catalogue_users": [f"u{u}" for u in range(25)], "catalogue_items": range(9)}
+    assert len(dpmf_jax.fit(frame(), made, num_steps=2, **RANGE, **declared).users) == 25
+    assert dpmf_jax.fit(frame(), made, num_steps=2, seed=0, **RANGE).guarantee.seeded
+
+
 @pytest.mark.slow
 def test_who_has_seen_what_is_learned_without_being_asked_where_there_are_no_ratings(folder):
     (folder / "seen.csv").write_text(
