@@ -94,16 +94,16 @@ def test_the_sums_of_the_page_are_these():
         assert 3.8 < exact((Gaussian(noise_multiplier=z, num_steps=number),), 1e-5) <= 4
 
 
-def told(**fields):
+def sentences_of(**fields):
     return "\n".join(plain.sentences(guarantee(**fields)))
 
 
 def test_what_is_protected_follows_from_the_relation():
     one = Gaussian(noise_multiplier=2.0, num_steps=1)
-    value = told()
+    value = sentences_of()
     assert "protected is the value of every single rating" in value
     assert "not protected is who rated what, nor what is true of many people alike" in value
-    presence = told(unit="rating presence", relation=PRESENCE)
+    presence = sentences_of(unit="rating presence", relation=PRESENCE)
     assert "protected is every single rating: whether it is there, and its value" in presence
     user = "\n".join(
         plain.sentences(
@@ -152,7 +152,7 @@ def test_what_a_person_with_twenty_ratings_pays_is_said():
 def test_a_seed_and_a_claim_come_first():
     first = plain.sentences(guarantee(seeded=True))[0]
     assert first.startswith("nothing of this holds once the model is shown")
-    claimed = told(status="claimed", claimed_by="paper 001")
+    claimed = sentences_of(status="claimed", claimed_by="paper 001")
     assert "paper 001 claims, and nobody proved: protected is the value" in claimed
 
 
