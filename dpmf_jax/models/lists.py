@@ -46,13 +46,13 @@ def recommended(
         whole = model.released_factors._replace(user_factors=factors)
         seen = own.ratings.take(NOTHING) if include_seen else own.ratings
         found = _best(model, whole, np.arange(seen.num_users), seen, kept, k)
-        return _as_asked(model, found, k, table=own.several, like=ratings)
+        return _as_asked(model, found, table=own.several, like=ratings)
     if options:
         raise UsageError(f"{', '.join(options)} without ratings", fix="leave it out")
     rows = lookup(model.users, np.atleast_1d(np.asarray(user)), "user")
     seen = model.pairs(NOTHING, NOTHING) if include_seen else model.seen_pairs()
     found = _best(model, model.all_factors(), rows, seen, kept, k)
-    return _as_asked(model, found, k, table=np.ndim(user) > 0, like=user)
+    return _as_asked(model, found, table=np.ndim(user) > 0, like=user)
 
 
 def _kept(model: Served, candidates: Any, exclude: Any) -> np.ndarray | None:
@@ -184,7 +184,7 @@ def _nearest(
     cosine[place] = -np.inf
     best = np.argsort(-cosine, kind="stable")[: min(k, len(ids) - 1)]
     columns = {what: ids[best], "similarity": cosine[best].astype(np.float32)}
-    return _as_asked(model, columns, k, table=False, like=None)
+    return _as_asked(model, columns, table=False, like=None)
 
 
 def explained(model: Served, item: Any, ratings: Any, k: int, **options: Any) -> Any:
@@ -213,7 +213,7 @@ def explained(model: Served, item: Any, ratings: Any, k: int, **options: Any) ->
     }
     if model.implicit:
         del columns["rating"]
-    return _as_asked(model, columns, k, table=True, like=ratings)
+    return _as_asked(model, columns, table=True, like=ratings)
 
 
 def _each_left_out(rated: Ratings) -> Ratings:
@@ -237,9 +237,7 @@ def _each_left_out(rated: Ratings) -> Ratings:
     )
 
 
-def _as_asked(
-    model: Served, columns: dict[str, np.ndarray], k: int, *, table: bool, like: Any
-) -> Any:
+def _as_asked(model: Served, columns: dict[str, np.ndarray], *, table: bool, like: Any) -> Any:
     """Pairs of one list; of several lists a table, of the library that the question was of."""
     if not table:
         *_, ids, numbers = columns.values()

@@ -14,7 +14,7 @@ from typing import Any
 from dpmf_jax.data import datasets, formats, frames, given
 from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.errors import DpmfError, PrivacyError, UsageError, usage_errors
+from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from dpmf_jax.mechanisms.spec import Spec
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Mechanism
@@ -132,7 +132,7 @@ def fit(
             with _reported(train.name, settings.get("num_steps", 1), progress, report) as show:
                 model = fitting.fit(train, mechanism, report=show, **run, **settings)
             return dataclasses.replace(model, frames=frames.kind_of(data))
-        _check_population(population)
+        resolve.check_population(population)
         spec = _spec(data, mechanism, reading.get("delimiter"), implicit=implicit)
         resolve.check_accepted(spec, accept_no_guarantee)
         public = settings.pop(spec.public, None) if spec.public else None
@@ -252,15 +252,6 @@ def _on_catalogue(test: Any, train: Ratings, reading: dict[str, Any]) -> Ratings
         return test
     same = {"rating_range": train.rating_range, "users": train.users, "items": train.items}
     return given.read_whole(test, **(reading | same | {"split": None}))
-
-
-def _check_population(population: str | None) -> None:
-    """Raises: UsageError for a name that the ledger would refuse after the fit."""
-    if population is not None:
-        from accounting import guards
-
-        with usage_errors(where="population", fix='give a name, such as "shop"'):
-            guards.line("population", population)
 
 
 def _enter(model: Model, train: Ratings, population: str | None, data: Any) -> None:

@@ -165,6 +165,15 @@ def check_accepted(spec: Spec, accepted: bool) -> None:
         raise PrivacyError(what, where=where, fix=fix)
 
 
+def check_population(population: str | None) -> None:
+    """Raises: UsageError for a name that the ledger would refuse after the fit."""
+    if population is not None:
+        from accounting import guards
+
+        with usage_errors(where="--population", fix="give a name, such as --population shop"):
+            guards.line("population", population)
+
+
 def _group(spec: Spec, flags: AnyFlags, ratings: Ratings) -> tuple[Any, ...]:
     """The third argument of `Spec.phases`, where there is one: the group of each user."""
     group = None if spec.groups is None else spec.groups(flags, ratings)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import CannotWrite, DpmfError, UsageError, usage_errors
+from dpmf_jax.errors import CannotWrite, DpmfError, UsageError
 from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 from experiments.fit import implicit, report, resume
@@ -126,7 +126,7 @@ def fit(command: Command) -> dict[str, Any]:
 
     resolve.check_accepted(table()[command.mechanism], command.accept_no_guarantee)
     implicit.check(command)
-    check_population(command)
+    resolve.check_population(command.population)
     check_shared(command)
     check_streamed(command)
     spec = table()[command.mechanism]
@@ -221,15 +221,6 @@ def _notes_of_processes(train: Any) -> list[str]:
         " notes are"
     )
     return [held, f"{hosts.count()} processes exchanged sums without noise, unencrypted"]
-
-
-def check_population(command: Command) -> None:
-    """Raises: UsageError for a name that the ledger would refuse after the fit."""
-    if command.population is not None:
-        from accounting import guards
-
-        with usage_errors(where="--population", fix="give a name, such as --population shop"):
-            guards.line("population", command.population)
 
 
 def check_shared(command: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dpmf_jax.installed import ForeignPackage, refuse_others
 from tests.cases import CHECKOUT
 
-NEEDED = {"accounting": "import dpmf_jax", "audits": "dpmf --help", "experiments": "dpmf --help"}
+NEEDED = ("accounting", "audits", "experiments")
 DPMF = "from experiments.cli.main import entry; import sys; sys.argv = ['dpmf', '--help']; entry()"
 
 
