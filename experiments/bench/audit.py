@@ -5,7 +5,7 @@
   exact ε follows from its μ; of the L2-Laplace law from a quadrature over the radius and the angle
   of η; of a pure price the largest loss is held against ε, of one-bit reports by enumeration. Where
   samples are secret, the price of the steps stands in for the exact ε, which it is not below.
-- guessing: see `bench.guessing`. calibration and power: see `bench.calibration`.
+- guessing, attacks: see the modules of these names. calibration, power: see `bench.calibration`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from experiments.bench import calibration, generated, guessing, measure
+from experiments.bench import attacks, calibration, generated, guessing, measure
 from experiments.bench.audited import DELTAS, RANGE, joint, small
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
-    """The tables of tightness, guessing, calibration and power.
+    """The tables of tightness, guessing, attacks, calibration and power.
 
     Args:
       trials: of each audit that costs little; a tenth of it of those that cost much, and of the
@@ -53,6 +53,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
 
     Returns: a JSON-able object; `rows` is a list of {case, delta, exact, bound, share, goal,
       seconds, runs, verdict}, `guessing` of {epsilon, canaries, method, share, bound, largest},
+      `attacks` of {mechanism, unit, epsilon, audit, bound, verdict},
       `calibration` of {audit, trials, rejected_at_5%, allowed, violated}, `power` of {audit,
       trials, seen, ...}.
 
@@ -71,6 +72,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
         ),
         "rows": [*rows, enumeration_row()],
         "guessing": [*guessing.rows()],
+        "attacks": [*attacks.rows()],
         "calibration": [*calibration.calibration(trials)],
         "power": [*calibration.power(max(trials // 10, 10))],
     }

@@ -22,8 +22,8 @@ Who = TypeVar("Who", bound=Hashable)
 # The keys of a result that hold lists of rows, in the order in which they are shown. The first
 # three have titles of their own.
 TABLES = (
-    *("rows", "iterations", "memory", "guessing", "calibration", "power", "products", "sweep"),
-    *("curves", "parts", "floors", "growth", "ordered", "plan", "large", "mechanisms"),
+    *("rows", "iterations", "memory", "guessing", "attacks", "calibration", "power", "products"),
+    *("sweep", "curves", "parts", "floors", "growth", "ordered", "plan", "large", "mechanisms"),
     *("tables", "draws", "steps", "bits"),
 )
 PAUSE = 0.01  # seconds between contenders, in which the thread pools of the last one stop spinning

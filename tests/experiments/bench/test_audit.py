@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import audit, calibration, guessing
+from experiments.bench import attacks, audit, calibration, guessing
 
 
 @pytest.mark.parametrize("dimension", [2, 3, 50])
@@ -72,6 +72,23 @@ def test_guesses_are_bounded_below_what_is_true_and_closer_by_the_curve(monkeypa
         assert found[epsilon, "the whole curve"] > 1.2 * found[epsilon, "one (ε, δ)"]
 
 
+@pytest.mark.seconds
+def test_attacks_on_a_mechanism_that_ships_stay_below_its_price_and_find_some_of_it(
+    monkeypatch, unoptimized
+):
+    monkeypatch.setattr(attacks, "MECHANISMS", ("user-means",))
+    monkeypatch.setattr(attacks, "EPSILONS", (10.0,))
+    found = {row["audit"]: row for row in attacks.rows()}
+    assert {row["verdict"] for row in found.values()} == {"consistent"}
+    assert {row["unit"] for row in found.values()} == {"rating value"}
+    whole, rating, one_run = (
+        found[name]["bound"]
+        for name in ("privacy loss: δ = 1e-05", "membership: rating", "one run: many canaries")
+    )
+    assert 1 < one_run < whole
+    assert 1 < rating < whole <= 10
+
+
 def test_a_few_trials_are_refused():
     with pytest.raises(UsageError, match="trials must be at least 10"):
         audit.run(3)
@@ -83,7 +100,8 @@ def test_the_tables_have_what_they_promise(monkeypatch):
     some = [case for case in audit.cases(big=False) if case.name.startswith("objective")]
     monkeypatch.setattr(audit, "cases", lambda big: some)
     monkeypatch.setattr(calibration, "DELTAS", calibration.DELTAS[:1])
-    monkeypatch.setattr(guessing, "rows", list)  # a test above
+    monkeypatch.setattr(guessing, "rows", list)  # tests above
+    monkeypatch.setattr(attacks, "rows", list)
     assert len(some) == 2
     result = audit.run(10, big=False)
     above = 0
