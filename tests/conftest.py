@@ -79,6 +79,16 @@ def ledger(tmp_path_factory):
     os.environ["DPMF_LEDGER"] = str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def loaded():
+    """jax is there before any command of this process, which otherwise might choose a compiler for
+    all tests to come (`experiments.audit.compilation`).
+    """
+    import jax
+
+    return jax
+
+
 @pytest.fixture
 def books(tmp_path, monkeypatch):
     """An empty folder, and a ledger of this test alone."""

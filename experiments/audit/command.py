@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
-from experiments.audit import registry, subjects, suite, workers
+from experiments.audit import compilation, registry, subjects, suite, workers
 from experiments.audit import replay as audit_replay
 from experiments.audit import report as audit_report
 from experiments.audit import trial as audit_trial
@@ -62,6 +62,8 @@ def audit(command: Command) -> dict[str, Any]:
     import audits
 
     families, sizes = _checked(command, audits)
+    if sizes.quick:
+        compilation.start_quickly()
     for flag, folder in (("--out", command.out), ("--registry", command.registry)):
         if folder is not None:
             audit_report.check_folder(folder, flag)
@@ -103,7 +105,7 @@ def _results(
         task = workers.Task({"command": audit_replay.kept_fields(command)}, families, **settings)
         return workers.run_all(task, list(makers), report=report)
     parts = itertools.count()
-    with audit_trial.compiling(sizes):
+    with compilation.compiling(quickly=sizes.quick):
         ((label, make),) = makers.items()
         begins = lambda what: report(next(parts), now=f"{label}: {what}")  # noqa: E731
         return [audit_trial.run(make(), families, **settings, report=begins)]
@@ -180,6 +182,8 @@ def _replay(command: Command) -> dict[str, Any]:
             f"--replay takes its settings from the file; {flag} would be another audit",
             fix=f"leave out {flag}",
         )
+    if told["sizes"]["quick"]:
+        compilation.start_quickly()
     rows = audit_replay.again(told, wanted, lambda trial: _trial_again(command, trial))
     violated = sum(row["verdict_now"] == "violated" for row in rows)
     return {"file": command.replay, "replayed": rows, "violated": violated}

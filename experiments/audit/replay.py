@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, OutsideTolerance, UsageError
+from experiments.audit import compilation
 from experiments.audit import trial as audit_trial
 from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console
@@ -145,7 +146,7 @@ def again(
             sizes = Sizes(
                 **{field.name: told["sizes"][field.name] for field in dataclasses.fields(Sizes)}
             )
-            with audit_trial.compiling(sizes):
+            with compilation.compiling(quickly=sizes.quick):
                 found[place, family] = audit_trial.findings(
                     trial, family, seed=told["seed"], sizes=sizes
                 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
@@ -64,19 +63,6 @@ class Sizes:
     quick: bool = False
     delta: float | None = None
     layout: str = "auto"
-
-
-@contextlib.contextmanager
-def compiling(sizes: Sizes) -> Generator[None]:
-    """Compiles with few optimisations where `quick`: small programs spend their time compiling."""
-    import jax
-
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", sizes.quick or before)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:

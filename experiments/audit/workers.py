@@ -121,10 +121,10 @@ def _run(task: Task, label: str) -> Told:
     import json
 
     from dpmf_jax.devices import programs
-    from experiments.audit import trial
+    from experiments.audit import compilation, trial
 
     made = _makers(json.dumps(task.source))[label]()
-    with trial.compiling(task.sizes):
+    with compilation.compiling(quickly=task.sizes.quick):
         told = trial.run(
             made,
             task.families,

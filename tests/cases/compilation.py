@@ -5,14 +5,13 @@ import os
 
 import jaxlib
 
-VERSION = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
-# Beside its fusion emitters XLA had a simpler generator until jaxlib 0.10. It takes half the time.
-SIMPLER = {"xla_cpu_use_fusion_emitters": False} if VERSION < (0, 11) else {}
+from experiments.audit.compilation import SIMPLER as FLAG
+from experiments.audit.compilation import has_simpler
+
+# XLA's simpler generator, as an option of one program, where this jaxlib has it.
+SIMPLER = {"xla_cpu_use_fusion_emitters": False} if has_simpler(jaxlib.__version__) else {}
 # The same for a process of its own.
-QUICK = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    "XLA_FLAGS": " ".join(f"--{name}={value}".lower() for name, value in SIMPLER.items()),
-}
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": FLAG if SIMPLER else ""}
 
 
 def compile_quickly(quickly: bool) -> None:
