@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dpmf_jax.models.model import load as load_model
     from dpmf_jax.training import controls
     from dpmf_jax.training.by_name import fit
+    from dpmf_jax.training.cross_validation import cross_validate
 
 from dpmf_jax.installed import refuse_others
 
@@ -65,6 +66,7 @@ __all__ = [
     "__version__",
     "controls",
     "count_sketch",
+    "cross_validate",
     "federated",
     "fit",
     "gaussian",
@@ -90,6 +92,7 @@ __all__ = [
 _HOMES = {
     "Model": ("dpmf_jax.models.model", "Model"),
     "Ratings": ("dpmf_jax.data.ratings", "Ratings"),
+    "cross_validate": ("dpmf_jax.training.cross_validation", "cross_validate"),
     "fit": ("dpmf_jax.training.by_name", "fit"),
     "load": ("dpmf_jax.data.datasets", "load"),
     "load_model": ("dpmf_jax.models.model", "load"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import hosts
@@ -61,6 +62,17 @@ class Ranking(NamedTuple):
     users_left_out: int
 
 
+class RankedUsers(NamedTuple):
+    """The ranking of each user who has a relevant item.
+
+    user: int64[n], indices in rising order. ndcg, recall: float64[n].
+    """
+
+    user: np.ndarray
+    ndcg: np.ndarray
+    recall: np.ndarray
+
+
 class Recommended(NamedTuple):
     """Items to recommend.
 
@@ -101,13 +113,14 @@ def rmse(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
       DataError: no ratings.
     """
     num_ratings = int(hosts.total(len(ratings)))
-    errors = _errors(factors, ratings, clip) if len(ratings) or not num_ratings else np.zeros(0)
-    return math.sqrt(hosts.total(np.sum(errors**2)) / num_ratings)
+    here = len(ratings) or not num_ratings
+    found = errors(factors, ratings, clip=clip) if here else np.zeros(0)
+    return math.sqrt(hosts.total(np.sum(found**2)) / num_ratings)
 
 
 def mae(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
     """Mean absolute error; as `rmse`."""
-    return float(np.mean(np.abs(_errors(factors, ratings, clip))))
+    return float(np.mean(np.abs(errors(factors, ratings, clip=clip))))
 
 
 def ranking(
@@ -124,6 +137,19 @@ def ranking(
     Raises:
       UsageError: k below 1. DataError: train and test have different catalogues.
     """
+    each = ranked_users(factors, train, test, k=k, threshold=threshold)
+    num_users = int(hosts.total(len(each.user)))
+    left_out = train.num_users - num_users
+    if not num_users:
+        return Ranking(float("nan"), float("nan"), 0, left_out)
+    ndcg, recall = (float(hosts.total(part.sum())) for part in (each.ndcg, each.recall))
+    return Ranking(ndcg / num_users, recall / num_users, num_users, left_out)
+
+
+def ranked_users(
+    factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None
+) -> RankedUsers:
+    """What `ranking` takes the means of, of this process's users who have a relevant item."""
     _check(factors, train, test, k)
     num_items = train.num_items
     relevant = np.ones(len(test), bool) if threshold is None else test.value >= threshold
@@ -131,23 +157,33 @@ def ranking(
         _pair_keys(test)[relevant], _pair_keys(train)
     )  # user · num_items + item, sorted, distinct
     users, count = np.unique(wanted // num_items, return_counts=True)
-    num_users = int(hosts.total(len(users)))
-    left_out = train.num_users - num_users
-    if not num_users:
-        return Ranking(float("nan"), float("nan"), 0, left_out)
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)
-    ndcg = recall = 0.0
+    ndcg, recall = np.zeros(len(users)), np.zeros(len(users))
     for first, items, _ in _ranked_blocks(factors, users, train, k):
-        block = users[first : first + len(items)]
-        hit = (items >= 0) & _contains(wanted, block[:, None] * num_items + items)
-        total = count[first : first + len(items)]
-        ndcg += float(
-            ((hit * discount[: items.shape[1]]).sum(1) / ideal[np.minimum(total, k) - 1]).sum()
-        )
-        recall += float((hit.sum(1) / total).sum())
-    ndcg, recall = (float(hosts.total(part)) for part in (ndcg, recall))
-    return Ranking(ndcg / num_users, recall / num_users, num_users, left_out)
+        rows = slice(first, first + len(items))
+        hit = (items >= 0) & _contains(wanted, users[rows, None] * num_items + items)
+        ndcg[rows] = (hit * discount[: items.shape[1]]).sum(1) / ideal[
+            np.minimum(count[rows], k) - 1
+        ]
+        recall[rows] = hit.sum(1) / count[rows]
+    return RankedUsers(users, ndcg, recall)
+
+
+def popularity(train: Ratings) -> Factors:
+    """Scores of items by the number of their training ratings: one order for all users.
+
+    These are no predictions. Not private, but free where who rated what is public: it reads no
+    value of a rating.
+    """
+    count = hosts.total(np.bincount(train.item, minlength=train.num_items))
+    return constant(train, count)
+
+
+def constant(train: Ratings, score: ArrayLike) -> Factors:
+    """The same score of an item for all users. score: of each item, or one of all."""
+    scores = jnp.broadcast_to(jnp.asarray(score, jnp.float32), train.num_items)
+    return Factors(jnp.zeros((train.num_users, 0)), jnp.zeros((train.num_items, 0)), scores)
 
 
 def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
@@ -320,7 +356,12 @@ def _best(users, items, center, seen_row, seen_column, *, k: int):
     return jnp.where(score > -jnp.inf, index, -1), score
 
 
-def _errors(factors: Factors, ratings: Ratings, clip: bool) -> np.ndarray:
+def errors(factors: Factors, ratings: Ratings, *, clip: bool = True) -> np.ndarray:
+    """float64[n]: predicted less given, predictions clipped to the range if `clip`.
+
+    Raises:
+      DataError: no ratings.
+    """
     if not len(ratings):
         raise DataError("no ratings to measure an error on", where=ratings.name)
     limits = ratings.rating_range if clip else None

@@ -120,7 +120,7 @@ def fit(
         "layout_kind": layout_kind,
         "num_devices": num_devices,
     }
-    with _words_of_python():
+    with words_of_python():
         if isinstance(mechanism, Mechanism):
             reading |= {"users": catalogue_users, "items": catalogue_items, "split": split}
             if seed is None:
@@ -282,7 +282,7 @@ def _enter(model: Model, train: Ratings, population: str | None, data: Any) -> N
 
 
 @contextlib.contextmanager
-def _words_of_python() -> Generator[None]:
+def words_of_python() -> Generator[None]:
     """A block whose errors name arguments in place of flags."""
     try:
         yield

@@ -50,7 +50,7 @@ def global_mean(train: Ratings) -> Factors:
     Raises:
       DataError: no ratings.
     """
-    return _constant(train, jnp.float32(_mean(train)))
+    return metrics.constant(train, _mean(train))
 
 
 def item_means(train: Ratings) -> Factors:
@@ -63,9 +63,8 @@ def item_means(train: Ratings) -> Factors:
     count = hosts.total(np.bincount(train.item, minlength=train.num_items))
     weights = train.value.astype(np.float64)
     total = hosts.total(np.bincount(train.item, weights=weights, minlength=train.num_items))
-    return _constant(
-        train, jnp.asarray(np.where(count > 0, total / np.maximum(count, 1), overall), jnp.float32)
-    )
+    means = np.where(count > 0, total / np.maximum(count, 1), overall)
+    return metrics.constant(train, means)
 
 
 def popularity(train: Ratings) -> Factors:
@@ -79,10 +78,7 @@ def popularity(train: Ratings) -> Factors:
       DataError: no ratings.
     """
     _mean(train)
-    return _constant(
-        train,
-        jnp.asarray(hosts.total(np.bincount(train.item, minlength=train.num_items)), jnp.float32),
-    )
+    return metrics.popularity(train)
 
 
 def biased_mf(
@@ -309,17 +305,17 @@ def noisy_item_means(
     sensitivity = config.sensitivity_in_widths * (high - low)
     scale = sensitivity * config.noise_multiplier
     return NoisyItemMeans(
-        _constant(train, state.public.center), float(rho), relation, sensitivity, scale
+        metrics.constant(train, state.public.center), float(rho), relation, sensitivity, scale
     )
 
 
-_CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
+CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
     "global_mean": global_mean,
     "item_means": item_means,
     "popularity": popularity,
     "biased_mf": biased_mf,
 }
-NAMES = tuple(_CONTROLS)
+NAMES = tuple(CONTROLS)
 COSTLY = "biased_mf"  # left out of the simple ones
 K = 10  # of the NDCG beside a fit
 NO_ERRORS, NO_ORDER = (
@@ -377,15 +373,15 @@ def controls(
     Raises:
       DataError: no training ratings. UsageError: an unknown name.
     """
-    unknown = [name for name in names if name not in _CONTROLS]
+    unknown = [name for name in names if name not in CONTROLS]
     if unknown:
-        raise UsageError(f"unknown control {unknown[0]!r}", fix=f"use {', '.join(_CONTROLS)}")
+        raise UsageError(f"unknown control {unknown[0]!r}", fix=f"use {', '.join(CONTROLS)}")
     held_out = test if test is not None and hosts.total(len(test)) else None
     ranked = None if held_out is None else metrics.to_rank(train, held_out)
     result: dict[str, dict[str, float | bool | None]] = {}
     for name in names:
         made = (
-            partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else _CONTROLS[name]
+            partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else CONTROLS[name]
         )
         result[name] = _measured(name, made(train), False, train, held_out, ranked)
     for name, (model, private) in (more or {}).items():
@@ -428,7 +424,3 @@ def _mean(train: Ratings) -> float:
             "no training ratings", where=train.name, fix="a control needs at least one rating"
         )
     return float(hosts.total(np.sum(train.value.astype(np.float64)))) / num_ratings
-
-
-def _constant(train: Ratings, center: jax.Array) -> Factors:
-    return Factors(jnp.zeros((train.num_users, 0)), jnp.zeros((train.num_items, 0)), center)

@@ -1,4 +1,4 @@
-"""`dpmf evaluate`: errors and ranking of a saved model on ratings it was not fitted with."""
+"""`dpmf evaluate`: errors and rankings of saved models on ratings they were not fitted with."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from typing import Annotated, Any
 
 import tyro
 
+from dpmf_jax.errors import UsageError
 from experiments.cli import console
 from experiments.cli.reading import RepairFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(RepairFlags):
-    """RMSE, MAE, NDCG@k and recall@k over all unseen items.
+    """RMSE, MAE, NDCG@k and recall@k over all unseen items, with intervals over users.
 
-    For the curator: the numbers are computed from the ratings, and no guarantee covers them.
+    Of several models, a table with one beside the other. For the curator: the numbers are computed
+    from the ratings, and no guarantee covers them.
     """
 
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """Folder that `dpmf fit` wrote."""
+    model: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="MODEL"),
+    ]
+    """Folders that `dpmf fit` wrote."""
     data: str
     """Ratings to evaluate on: a file, or a data set that `dpmf data list` knows."""
     top: int = 10
@@ -35,26 +41,37 @@ class Command(RepairFlags):
 
 
 def run(command: Command) -> None:
+    from dpmf_jax.models import evaluation
+
+    if not command.model:
+        raise UsageError("no model is named", fix="dpmf evaluate MODEL --data DATA")
+    found = [_measured(command, folder) for folder in command.model]
+    shared = {
+        "definitions": evaluation.DEFINITIONS,
+        "note": "for the curator: these numbers are computed from the ratings and are not priced",
+    }
+    one = {**found[0]} if len(found) == 1 else {"data": found[0]["data"], "models": found}
+    console.emit(one | shared, json=command.json, render=render)
+
+
+def _measured(command: Command, folder: Path) -> dict[str, Any]:
     from dpmf_jax import load_model
     from dpmf_jax.data import datasets
-    from dpmf_jax.models import metrics
 
-    model = load_model(command.model)
+    model = load_model(folder)
     reading = command.reading()
     if command.data not in datasets.DATASETS:
         reading["rating_range"] = command.rating_range or model.rating_range
     loaded = datasets.load(command.data, split=command.split, **reading)
     ratings = loaded[1] if isinstance(loaded, tuple) else loaded
     measured = model.evaluate(ratings, k=command.top)
-    result = {
+    return {
         "data": ratings.name,
+        "model": str(folder),
         **measured,
         "warning": _warning(measured),
-        "definitions": dict(metrics.DEFINITIONS),
         "guarantee": model.guarantee.headline,
-        "note": "for the curator: these numbers are computed from the ratings and are not priced",
     }
-    console.emit(result, json=command.json, render=render)
 
 
 def _warning(measured: Mapping[str, Any]) -> str | None:
@@ -79,22 +96,41 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
+    models = result.get("models", [result])
     table = Table(title=f"on {result['data']}")
     table.add_column("")
-    table.add_column("", justify="right")
-    again = ("rmse_seen", "mae_seen") if result["seen"] else ()
-    for name in ("rmse", "mae", *again, "ndcg_at_k", "recall_at_k"):
-        value = result[name]
+    for one in models:
+        table.add_column(one["model"] if len(models) > 1 else "", justify="right")
+    again = ("rmse_seen", "mae_seen") if any(one["seen"] for one in models) else ()
+    rows = ("rmse", "mae", *again, "ndcg_at_k", "recall_at_k", "popularity_ndcg_at_k")
+    for name in (*rows, "ndcg_at_k_gain"):
         table.add_row(
-            name.replace("_k", f"_{result['k']}"), "-" if value is None else f"{value:.4f}"
+            name.replace("_k", f"_{models[0]['k']}").replace("_gain", " over popularity"),
+            *(_number(one, name) for one in models),
         )
-    counts = ("unseen", "seen") if result["seen"] else ()
+    counts = ("unseen", "seen") if again else ()
     for name in ("ratings", *counts, "users_evaluated", "users_left_out", "unknown"):
-        table.add_row(name.replace("_", " "), "-" if result[name] is None else f"{result[name]:,}")
+        table.add_row(
+            name.replace("_", " "),
+            *("-" if one[name] is None else f"{one[name]:,}" for one in models),
+        )
+    named = len(models) > 1
     return Group(
         table,
-        *filter(None, [result["warning"]]),
+        "± is half the interval over users, at 95%",
+        *(
+            f"{one['model']}: {one['warning']}" if named else one["warning"]
+            for one in models
+            if one["warning"]
+        ),
         result["note"],
-        f"model: {result['guarantee']}",
+        *(f"{one['model'] if named else 'model'}: {one['guarantee']}" for one in models),
         *(f"{name}: {meaning}" for name, meaning in result["definitions"].items()),
     )
+
+
+def _number(found: Mapping[str, Any], name: str) -> str:
+    value, low, high = (found.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return "-"
+    return f"{value:.4f}" + ("" if low is None else f" ± {(high - low) / 2:.4f}")

@@ -97,6 +97,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "errors and ranking of a saved model on ratings",
         "experiments.cli.evaluate:Command",
     ),
+    "compare": (
+        "several mechanisms on the same folds of the ratings, beside popularity",
+        "experiments.cli.compare:Command",
+    ),
     "bench": ("time a step or the reading of a file", "experiments.bench.command:Command"),
     "data list": ("the data sets that are known, and where they are", "experiments.cli.data:List"),
     "data check": ("read a data set and report every problem", "experiments.cli.data:Check"),
@@ -111,7 +115,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # A group's name: what its commands do.
 GROUPS: dict[str, str] = {
-    "epsilon": "what a release costs, or the noise that a budget buys",
+    "epsilon": "prices",
     "budget": "a ledger of releases per data set",
     "data": "which ratings there are, what is wrong with them",
     "demo": "the whole job on generated ratings, in a minute; also",
