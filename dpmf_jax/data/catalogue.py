@@ -16,7 +16,8 @@ class Dataset:
       rating_range: the lowest and the highest possible rating.
       files: candidates under the data folder. The first that exists is read; with `*`, many files
         together.
-      layout: of its files; None for the Netflix Prize's own.
+      layout: of its files; None for the Netflix Prize's own. Times are read where they are asked
+        for alone.
       source: how to get the data.
       not_rated: the value that means "no rating".
       splits: of each official split, the names of the train and test files, in the folder of the
@@ -37,9 +38,14 @@ class Dataset:
     triples: str | None = None
 
 
-COLONS = Format(delimiter="::", num_columns=4, integer_ids=True)
+COLONS = Format(delimiter="::", num_columns=4, integer_ids=True, time=3)
 MOVIELENS_CSV = Format(
-    user="userId", item="movieId", rating="rating", header=True, integer_ids=True
+    user="userId",
+    item="movieId",
+    rating="rating",
+    time="timestamp",
+    header=True,
+    integer_ids=True,
 )
 COMMAS = Format(num_columns=3, integer_ids=True)
 ANIME = Format(user="user_id", item="anime_id", rating="rating", header=True, integer_ids=True)
@@ -56,7 +62,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             size="100,000 ratings, 943 users, 1,682 movies",
             rating_range=(1, 5),
             files=("ml-100k/u.data", "u.data"),
-            layout=Format(delimiter="\t", num_columns=4, integer_ids=True),
+            layout=Format(delimiter="\t", num_columns=4, integer_ids=True, time=3),
             source=f"get ml-100k.zip {GROUPLENS}",
             splits={
                 name: (f"{name}.base", f"{name}.test")

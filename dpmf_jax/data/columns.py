@@ -24,6 +24,7 @@ ITEM_NAMES = (
     "bookid",
 )
 RATING_NAMES = ("rating", "ratings", "score", "stars", "value")
+TIME_NAMES = ("timestamp", "time", "date", "datetime", "ratingtimestamp", "unixreviewtime")
 NUMBER = re.compile(
     r"\s*-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE
 )
@@ -39,7 +40,7 @@ class Columns(NamedTuple):
     user, item: the ids, coded.
     value: float32[rows].
     where: from rows to the places in the file that messages name.
-    weight: float32[rows], if a column of weights was asked for.
+    weight: float32[rows], and time: float64[rows], if such a column was asked for.
     """
 
     user: Coded
@@ -47,6 +48,7 @@ class Columns(NamedTuple):
     value: np.ndarray
     where: Where
     weight: np.ndarray | None = None
+    time: np.ndarray | None = None
 
 
 class Sieve:
@@ -75,11 +77,12 @@ class Sieve:
 def name_columns(
     fields: Sequence[str], wanted: Mapping[str, str | None], where: str
 ) -> tuple[int, ...]:
-    """The places (from 0) of the wanted columns among user, item, rating and weight.
+    """The places (from 0) of the wanted columns among user, item, rating, weight and time.
 
     wanted: the name or position of each; None for the usual names.
     """
     found, usual_names = [], {"user": USER_NAMES, "item": ITEM_NAMES, "rating": RATING_NAMES}
+    usual_names["time"] = TIME_NAMES
     # weights are never looked for: they have a name, or a position
     for what, name in wanted.items():
         place = None if name is None else position(name)

@@ -61,6 +61,7 @@ def load(
     shared: bool = False,
     implicit: bool = False,
     weight_column: str | None = None,
+    time_column: str | bool | None = None,
 ) -> Ratings | tuple[Ratings, Ratings]:
     """Checked ratings: of a named data set, generated, or of a csv, tsv or parquet file.
 
@@ -88,6 +89,8 @@ def load(
         your own needs no column of ratings then, and no range.
       weight_column: of a file, told like the others: how much each rating counts, from 0 to 1.
         None: there are no weights.
+      time_column: of a file, told like the others: when each rating was given, numbers or dates.
+        True: the column that a published data set has, or one with a usual name. None: no times.
 
     Raises: DataError for a missing file (with every place where it looked) and for whatever is
       wrong inside; UsageError for an unknown name, split or slice, or a file without a rating
@@ -103,7 +106,7 @@ def load(
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
         if split:
             raise UsageError("generated ratings have no official splits", fix="leave out --split")
-        ratings = generated(match, weight_column)
+        ratings = generated(match, weight_column, time_column)
         if shared:
             ratings = ratings.take(hosts.owned(ratings.users.tolist())[ratings.user])
         ratings = as_seen(ratings) if implicit else ratings
@@ -113,6 +116,7 @@ def load(
         "item_column": item_column,
         "rating_column": rating_column,
         "weight_column": weight_column,
+        "time_column": time_column,
         "delimiter": delimiter,
         "no_header": no_header,
     }
@@ -251,6 +255,7 @@ def _share(
                 source.rating_range,
                 source.name,
                 weight=columns.weight,
+                time=columns.time,
             )
         else:
             ratings = source.rate(columns, **options, **catalogue)
@@ -300,14 +305,17 @@ def _official(
     return train, test
 
 
-def generated(match: re.Match[str], weight_column: str | None = None) -> Ratings:
+def generated(
+    match: re.Match[str], weight_column: str | None = None, time_column: str | bool | None = None
+) -> Ratings:
     """The ratings that a name of the form `SYNTHETIC` asks for. Raises: UsageError for a column."""
-    if weight_column is not None:
-        raise UsageError(
-            "generated ratings have no weights",
-            where="--weight-column",
-            fix="leave it out, or name a file",
-        )
+    for what, column in (("weight", weight_column), ("time", time_column)):
+        if column:
+            raise UsageError(
+                f"generated ratings have no {what}s",
+                where=f"--{what}-column",
+                fix="leave it out, or name a file",
+            )
     family, _, users, items, number, _, seed = match.groups()
     sizes = {"num_users": users, "num_items": items, "num_ratings": number, "seed": seed}
     given: dict[str, Any] = {name: int(value) for name, value in sizes.items() if value}

@@ -29,7 +29,7 @@ class Format:
       user, item, rating: names in the header, or positions from 0 where there is no header. user is
         None where all ratings are one user's. rating is None where none are read: a row says that
         the user has seen the item.
-      weight: likewise, of a column of weights; None where there is none.
+      weight, time: likewise, of a column of weights, and of times; None where none are read.
       delimiter: one character, or several ("::").
       header: whether the first line names the columns.
       num_columns: in every row; None takes the number in the first line.
@@ -40,6 +40,7 @@ class Format:
     item: str | int = 1
     rating: str | int | None = 2
     weight: str | int | None = None
+    time: str | int | None = None
     delimiter: str = ","
     header: bool = False
     num_columns: int | None = None
@@ -53,6 +54,7 @@ def sniff(
     item_column: str | None = None,
     rating_column: str | None = None,
     weight_column: str | None = None,
+    time_column: str | bool | None = None,
     delimiter: str | None = None,
     no_header: bool = False,
     lone_user: bool = False,
@@ -77,6 +79,8 @@ def sniff(
         del wanted["rating"]
     if weight_column is not None:
         wanted["weight"] = weight_column
+    if time_column:
+        wanted["time"] = None if time_column is True else time_column
     named = [
         column for column in wanted.values() if column is not None and position(column) is None
     ]
@@ -112,7 +116,8 @@ def sniff(
             del wanted["user"]
     elif lone_user and user_column is None:
         unnamed = not (numbers or no_header or any(plain(field) in USER_NAMES for field in fields))
-        if len(fields) - ("weight" in wanted) == 2 or (item_column and rating_column and unnamed):
+        more = ("weight" in wanted) + ("time" in wanted)
+        if len(fields) - more == 2 or (item_column and rating_column and unnamed):
             del wanted["user"]
     if len(fields) == 2 and {"user", "rating"} <= wanted.keys():
         what = "there are two columns and no ratings: who has seen what"
@@ -173,9 +178,9 @@ def _delimiter(line: str) -> str | None:
 
 
 def find_columns(path: Path, layout: Format, first: str) -> tuple[int, dict[str, int]]:
-    """How many columns there are, and which of them are user, item, rating and weight.
+    """How many columns there are, and which of them are user, item, rating, weight and time.
 
-    A user, a rating or a weight may be missing.
+    All but the item may be missing.
     """
     fields = [field.strip() for field in split_line(first, layout.delimiter)]
     columns = {
@@ -183,6 +188,7 @@ def find_columns(path: Path, layout: Format, first: str) -> tuple[int, dict[str,
         "item": layout.item,
         "rating": layout.rating,
         "weight": layout.weight,
+        "time": layout.time,
     }
     columns = {what: name for what, name in columns.items() if name is not None}
     names = tuple(columns.values())

@@ -38,8 +38,8 @@ def read(data: Any, **options: Any) -> Ratings | tuple[Ratings, Ratings]:
         - a tuple of columns: user, item, rating, and maybe weight;
         - an array or a list of rows of them.
       options: of `datasets.load`; of these a table takes `rating_range`, `user_column`,
-        `item_column`, `rating_column`, `weight_column`, `users`, `items`, `duplicates`,
-        `out_of_range` and `implicit`. The range is required unless `implicit`.
+        `item_column`, `rating_column`, `weight_column`, `time_column`, `users`, `items`,
+        `duplicates`, `out_of_range` and `implicit`. The range is required unless `implicit`.
 
     Returns: the ratings; (train, test) where `split` names an official split.
 
@@ -60,6 +60,7 @@ def read(data: Any, **options: Any) -> Ratings | tuple[Ratings, Ratings]:
         return datasets.as_seen(data) if implicit else data
     if wrong := {name: given[name] for name in OF_FILES if name in given}:
         _refuse(wrong, f"a {type(data).__name__}")
+    timed = given.pop("time_column", None)
     implicit = given.pop("implicit", False)
     if implicit and "weight_column" in given:
         _refuse({"weight_column": True}, "rows of which none is a rating")
@@ -71,7 +72,9 @@ def read(data: Any, **options: Any) -> Ratings | tuple[Ratings, Ratings]:
     }
     shared = {"name": NAME, "rating_range": SEEN if implicit else rating_range, **given}
     if frames.is_table(data):
-        return _of_table(data, names, implicit, shared)
+        return _of_table(data, names, timed, implicit, shared)
+    if timed:
+        _refuse({"time_column": timed}, f"a {type(data).__name__}, whose columns have no names")
     if named := {f"{what}_column": name for what, name in names.items() if name is not None}:
         _refuse(named, f"a {type(data).__name__}, whose columns have no names")
     if callable(getattr(data, "tocoo", None)):
@@ -102,7 +105,11 @@ def _refuse(options: Mapping[str, Any], what: str) -> NoReturn:
 
 
 def _of_table(
-    data: Any, names: Mapping[str, str | None], implicit: bool, options: dict[str, Any]
+    data: Any,
+    names: Mapping[str, str | None],
+    timed: str | bool | None,
+    implicit: bool,
+    options: dict[str, Any],
 ) -> Ratings:
     fields = frames.column_names(data)
     wanted = {
@@ -110,14 +117,19 @@ def _of_table(
         for what, name in names.items()
         if (what != "weight" or name is not None) and not (what == "rating" and implicit)
     }
+    if timed:
+        wanted["time"] = None if timed is True else timed
     places = name_columns([str(field) for field in fields], wanted, NAME)
     picked = dict(zip(wanted, (fields[place] for place in places), strict=True))
+    more: dict[str, Any] = {
+        what: str(picked[what]) for what in ("weight", "time") if what in picked
+    }
     return Ratings.from_table(
         frames.of_columns(data, list(picked.values())),
         user=str(picked["user"]),
         item=str(picked["item"]),
         rating=None if implicit else str(picked["rating"]),
-        weight=None if "weight" not in picked else str(picked["weight"]),
+        **more,
         **options,
     )
 

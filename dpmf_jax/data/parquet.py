@@ -1,6 +1,6 @@
 """Parquet files to columns, and the rating range that files of our own declare."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,24 +45,30 @@ def _names(
     item_column: str | None = None,
     rating_column: str | None = None,
     weight_column: str | None = None,
+    time_column: str | bool | None = None,
     implicit: bool = False,
-) -> tuple[str, ...]:
+) -> dict[str, str]:
+    """The names of the columns that are wanted, by what they hold."""
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
     if implicit:
         del wanted["rating"]
     if weight_column is not None:
         wanted["weight"] = weight_column
+    if time_column:
+        wanted["time"] = None if time_column is True else time_column
     names = file.schema_arrow.names
-    return tuple(names[place] for place in name_columns(names, wanted, str(path)))
+    places = name_columns(names, wanted, str(path))
+    return dict(zip(wanted, (names[place] for place in places), strict=True))
 
 
 def read_parquet(path: Path, *, keep: Keep | None = None, **columns: Any) -> Columns:
-    """The columns of a file: `user_column`, `item_column`, `rating_column`, `weight_column`.
+    """The columns of a file: `user_column`, `item_column`, `rating_column`, `weight_column` and
+    `time_column`.
 
     Each is given by name, or found by the usual names, but for weights, which are read only where
-    they are named. With `implicit` no ratings are read: who is
-    in the file has seen the item. With `keep`, the rows of the users that it
-    wants are in memory, and a block of the others at a time.
+    they are named. Times are read where they are named, or asked for by True. With `implicit` no
+    ratings are read: who is in the file has seen the item. With `keep`, the rows of the users that
+    it wants are in memory, and a block of the others at a time.
 
     Raises: DataError for anything that is not such a file.
     """
@@ -70,32 +76,28 @@ def read_parquet(path: Path, *, keep: Keep | None = None, **columns: Any) -> Col
     with _opened(path) as file:
         names = _names(file, path, **columns)
         if keep is None:
-            table = file.read(columns=list(names))
+            table = file.read(columns=list(names.values()))
         else:
             sieve = Sieve(keep)
             table = _some_rows(file, names, sieve, str(path))
-    if sieve is None:
-        return _in_order(*table_columns(table, names, str(path), where), where=where)
 
     def among_all(rows: np.ndarray) -> Any:
-        return where(sieve.places()[rows])
+        return where(rows if sieve is None else sieve.places()[rows])
 
-    return _in_order(*table_columns(table, names, str(path), among_all), where=among_all)
-
-
-def _in_order(user: Any, item: Any, value: Any, *weight: Any, where: Any) -> Columns:
-    return Columns(user, item, value, where, *weight)
+    columns = table_columns(table, names, str(path), among_all)
+    return Columns(value=columns.pop("rating"), where=among_all, **columns)
 
 
-def _some_rows(file: Any, names: tuple[str, ...], sieve: Sieve, name: str) -> Any:
+def _some_rows(file: Any, names: Mapping[str, str], sieve: Sieve, name: str) -> Any:
     """The rows of the users that are wanted, as a table without the others' ids."""
     import pyarrow as pa
 
     some = []
-    for block in file.iter_batches(BLOCK, columns=list(names)):
+    wanted = list(names.values())
+    for block in file.iter_batches(BLOCK, columns=wanted):
         first = sieve.seen
         user = arrow_column(
-            block.column(names[0]),
+            block.column(names["user"]),
             "user",
             name,
             lambda rows, first=first: count_rows(name)(rows + first),
@@ -109,7 +111,7 @@ def _some_rows(file: Any, names: tuple[str, ...], sieve: Sieve, name: str) -> An
                     place, taken.column_names[place], column.cast(column.type.value_type)
                 )
         some.append(taken)
-    return pa.concat_tables(some) if some else file.schema_arrow.empty_table().select(list(names))
+    return pa.concat_tables(some) if some else file.schema_arrow.empty_table().select(wanted)
 
 
 @contextmanager

@@ -36,6 +36,8 @@ class Ratings:
       notes: what was dropped, clipped, merged or split off; for the curator only.
       weight: float32[n], between 0 and 1: how much each rating counts. None: all count alike. A
         rating of weight 0 is there, and counts nothing.
+      time: float64[n], when each rating was given, in any unit; for splits (`splits.last`), and for
+        no mechanism. None: nobody knows.
 
     Guarantee of `from_columns`: each (user, item) occurs once, values are finite and in range, rows
     keep their order.
@@ -50,6 +52,7 @@ class Ratings:
     name: str = "ratings"
     notes: tuple[str, ...] = ()
     weight: np.ndarray | None = None
+    time: np.ndarray | None = None
 
     @property
     def num_users(self) -> int:
@@ -83,6 +86,7 @@ class Ratings:
             item=self.item[rows],
             value=self.value[rows],
             weight=None if self.weight is None else self.weight[rows],
+            time=None if self.time is None else self.time[rows],
             notes=self.notes if note is None else (*self.notes, note),
         )
 
@@ -134,6 +138,7 @@ class Ratings:
         notes: tuple[str, ...] = (),
         fewest: int = 2,
         weight: Any = None,
+        time: Any = None,
     ) -> "Ratings":
         """Checked ratings from three columns of equal length.
 
@@ -157,12 +162,13 @@ class Ratings:
           fewest: users and items that there must be; 1 for new users of a model.
           weight: of each rating, between 0 and 1, anything that casts to float32. Of duplicates it
             is kept, or averaged, as the value is.
+          time: of each rating, finite numbers; of duplicates likewise.
 
         Raises:
           DataError: a value that is not a number, infinite or out of range; a weight that is not
-            between 0 and 1; a duplicate; an id that
-            is empty, unknown or of no usable type; columns of unequal length; no rating; fewer than
-            `fewest` users or items.
+            between 0 and 1; a time that is no number; a duplicate; an id that is empty, unknown or
+            of no usable type; columns of unequal length; no rating; fewer than `fewest` users or
+            items.
           UsageError: a range that is not two finite numbers in order; an unknown option.
         """
         rating_range = check_range(rating_range)
@@ -175,16 +181,18 @@ class Ratings:
             ids.as_coded(user, "user", origin, locate),
             ids.as_coded(item, "item", origin, locate),
         )
-        weights = [] if weight is None else [as_values(weight, origin, "weight")]
+        more = {} if weight is None else {"weight": as_values(weight, origin, "weight")}
+        if time is not None:
+            more["time"] = np.asarray(time, np.float64)
         if not len(user.codes) == len(item.codes) == len(value):
             lengths = f"{len(user.codes)}, {len(item.codes)} and {len(value)}"
             fix = "give columns of equal length"
             raise DataError(f"user, item and rating have {lengths} rows", where=origin, fix=fix)
-        if weights and len(weights[0]) != len(value):
-            lengths = f"{len(value)} ratings have {len(weights[0])} weights"
-            raise DataError(lengths, where=origin, fix="give columns of equal length")
-        for column in weights:
-            _refuse([no_weight(column)], locate)
+        for name_of, column in more.items():
+            if len(column) != len(value):
+                lengths = f"{len(value)} ratings have {len(column)} {name_of}s"
+                raise DataError(lengths, where=origin, fix="give columns of equal length")
+            _refuse([(no_weight if name_of == "weight" else no_time)(column)], locate)
         if not len(value):
             raise _no_rating(origin, fewest)
         # the catalogue comes before rows are dropped, so that it does not depend on rating values
@@ -196,9 +204,9 @@ class Ratings:
                 raise DataError(f"there is only one {what}, {catalogue[0]}", where=origin, fix=fix)
 
         def keep(mask: np.ndarray) -> None:
-            nonlocal user_index, item_index, value, weights, locate
+            nonlocal user_index, item_index, value, more, locate
             user_index, item_index, value = user_index[mask], item_index[mask], value[mask]
-            weights = [column[mask] for column in weights]
+            more = {name_of: column[mask] for name_of, column in more.items()}
             before, left = locate, np.flatnonzero(mask)
             locate = lambda rows: before(left[rows])  # noqa: E731  (a row is named by its place in the input)
 
@@ -230,11 +238,12 @@ class Ratings:
                 )
                 _refuse([repeated._replace(words=pair)], locate)
             merged = f"{len(repeated.rows):,} duplicate ratings merged: {duplicates}"
-            user_index, item_index, value, *weights = _merge(
-                user_index, item_index, [value, *weights], len(items), duplicates
+            user_index, item_index, value, *merged_more = _merge(
+                user_index, item_index, [value, *more.values()], len(items), duplicates
             )
+            more = dict(zip(more, merged_more, strict=True))
             notes += (merged,)
-        return cls(user_index, item_index, value, users, items, rating_range, name, notes, *weights)
+        return cls(user_index, item_index, value, users, items, rating_range, name, notes, **more)
 
     @classmethod
     def from_table(
@@ -246,10 +255,11 @@ class Ratings:
         item: str = "item",
         rating: str | None = "rating",
         weight: str | None = None,
+        time: str | None = None,
         **options: Any,
     ) -> "Ratings":
-        """Checked ratings from a table, whose columns `user`, `item`, `rating` and `weight` name.
-        Without a name for ratings, every row is a 1.
+        """Checked ratings from a table, whose columns `user`, `item`, `rating`, `weight` and
+        `time` name. Without a name for ratings, every row is a 1.
 
         The table is Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
         older dataframe, or a mapping of arrays. `options` are those of `from_columns`.
@@ -258,13 +268,13 @@ class Ratings:
           no table.
         """
         origin = options.get("origin") or options.get("name", "table")
-        names = tuple(name for name in (user, item, rating, weight) if name is not None)
-        user_ids, item_ids, value, *weights = table_columns(
-            table, names, origin, options.get("where")
+        named = {"user": user, "item": item, "rating": rating, "weight": weight, "time": time}
+        named = {what: name for what, name in named.items() if name is not None}
+        columns = table_columns(table, named, origin, options.get("where"))
+        user_ids, item_ids, value = (columns.pop(what) for what in ("user", "item", "rating"))
+        return cls.from_columns(
+            user_ids, item_ids, value, rating_range=rating_range, **options, **columns
         )
-        if weights:
-            options["weight"] = weights[0]
-        return cls.from_columns(user_ids, item_ids, value, rating_range=rating_range, **options)
 
 
 # Each check returns the rows that fail: `from_columns` stops at the first, `report.check` lists
@@ -298,6 +308,12 @@ def no_weight(weight: np.ndarray) -> Problem:
     rows = np.flatnonzero(~((weight >= 0) & (weight <= 1)))
     fix = "divide weights by the largest that a rating may have, a declared number"
     return Problem("the weight {:g} is not between 0 and 1", rows, fix, weight[rows])
+
+
+def no_time(time: np.ndarray) -> Problem:
+    """The rows whose time is no number."""
+    fix = "correct or remove the row, or leave out --time-column"
+    return Problem("the time is not a number", np.flatnonzero(~np.isfinite(time)), fix)
 
 
 def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:

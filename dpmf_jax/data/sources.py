@@ -58,6 +58,7 @@ class Source:
             where=columns.where,
             origin=str(self.paths[0]) if len(self.paths) == 1 else self.name,
             weight=columns.weight,
+            time=columns.time,
             **options,
         )
 
@@ -72,7 +73,8 @@ def find(
 ) -> Source:
     """The files that a name or a path means, their layout and their declared range.
 
-    flags: the columns, delimiter and no_header of `datasets.load`.
+    flags: the columns, delimiter and no_header of `datasets.load`. Of its columns a data set that
+      is known by name takes the times alone, and these as they were published.
     implicit: whether a file's ratings are not read, nor need be there.
 
     Raises: DataError for files that are not there, with every place looked at; UsageError for a
@@ -93,6 +95,7 @@ def find(
             )
             raise DataError("the folder is no data set that is known", where=str(path), fix=fix)
         _refuse_columns(path.name, flags)
+        _refuse_times(path.name, flags)
         return Source(
             name=path.name, paths=tuple(paths), layout=None, rating_range=rating_range or (1.0, 5.0)
         )
@@ -138,8 +141,14 @@ def of_file(
         raise UsageError(
             "the rating range of a file must be declared", where=str(path), fix=RANGE_FIX
         )
-    layout = _official_layout(path) if not any(flags.values()) else None
-    layout = layout or sniff(path, **flags, lone_user=lone_user, implicit=implicit)
+    timed, others = flags.get("time_column"), {**flags, "time_column": None}
+    named = any(others.values()) or timed not in (None, True)
+    layout = None if named else _official_layout(path)
+    layout = (
+        _timed(layout, bool(timed))
+        if layout
+        else sniff(path, **flags, lone_user=lone_user, implicit=implicit)
+    )
     return Source(
         name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range
     )
@@ -148,13 +157,28 @@ def of_file(
 def _refuse_columns(name: str, flags: dict[str, Any]) -> None:
     """UsageError where columns are told of files that are read as they were published."""
     if given := [
-        f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value not in (None, False)
+        f"--{flag.replace('_', '-')}"
+        for flag, value in flags.items()
+        if value not in (None, False) and (flag, value) != ("time_column", True)
     ]:
         raise UsageError(
             f"{name} has its own layout",
             where=", ".join(given),
             fix="leave it out, or name the file itself",
         )
+
+
+def _refuse_times(name: str, flags: dict[str, Any]) -> None:
+    """UsageError where times are asked for that are not read."""
+    if flags.get("time_column"):
+        raise UsageError(
+            f"no times are read of {name}", where="--time-column", fix="name a file that has some"
+        )
+
+
+def _timed(layout: Format, timed: bool) -> Format:
+    """The layout, with its times only where they are asked for."""
+    return layout if timed else dataclasses.replace(layout, time=None)
 
 
 def _named(
@@ -169,6 +193,9 @@ def _named(
     if folder is None:
         fix = f"name the folder by --data-dir or {ENVIRONMENT}; to get the data, {dataset.source}"
         raise DataError(f"no data folder is named, so {name} cannot be found", fix=fix)
+    timed = bool(flags.get("time_column"))
+    if dataset.layout is None or dataset.layout.time is None:
+        _refuse_times(name, flags)
     paths = existing(dataset, folder, dataset.files)
     if not paths:
         looked = ", ".join(str(folder / file) for file in dataset.files)
@@ -182,7 +209,7 @@ def _named(
     return Source(
         name=name,
         paths=tuple(paths),
-        layout=dataset.layout,
+        layout=dataset.layout and _timed(dataset.layout, timed),
         rating_range=rating_range or check_range(dataset.rating_range),
         not_rated=dataset.not_rated,
         splits=dataset.splits,

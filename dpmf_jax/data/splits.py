@@ -111,6 +111,30 @@ def folds(ratings: Ratings, *, k: int, seed: int) -> Iterator[tuple[Ratings, Rat
     )
 
 
+def last(ratings: Ratings, *, number: int = 1) -> tuple[Ratings, Ratings]:
+    """Train and test: the last `number` ratings of each user by time are the test.
+
+    A user with no more than that keeps one for training. Of equal times the later row is the later
+    one.
+
+    Raises: UsageError for ratings without times, or a number below 1.
+    """
+    if ratings.time is None:
+        raise UsageError(
+            "nobody knows when these ratings were given",
+            where=ratings.name,
+            fix="name the column that says so, as --time-column or time_column",
+        )
+    if number < 1:
+        raise UsageError(f"{number} ratings of each user are held out", fix="hold out 1 or more")
+    order = np.lexsort((np.arange(len(ratings)), ratings.time, ratings.user))
+    counts = np.bincount(ratings.user, minlength=ratings.num_users)
+    place = np.arange(len(ratings)) - np.repeat(np.cumsum(counts) - counts, counts)
+    test = np.zeros(len(ratings), bool)
+    test[order] = place >= np.maximum(np.repeat(counts, counts) - number, 1)
+    return _cut(ratings, test, f"split by time, the last {number} of each user")
+
+
 def paper001_slice(ratings: Ratings) -> Ratings:
     """Paper 001's slice: users with 201 to 2,499 ratings, then items with more than 100, once.
 

@@ -10,12 +10,11 @@ from dpmf_jax.errors import DataError
 
 
 def table_columns(
-    table: Any, names: tuple[str, ...], name: str, where: Where | None = None
-) -> tuple[Any, ...]:
-    """The user, item, rating and maybe weight columns of a table, for `Ratings.from_columns`.
+    table: Any, names: Mapping[str, str], name: str, where: Where | None = None
+) -> dict[str, Any]:
+    """The columns user, item, rating, and maybe weight and time, for `Ratings.from_columns`.
 
-    names: of the columns; two for a table without ratings, who is in which has seen the item: 1.
-      A fourth is that of the weights.
+    names: of each of them. Without one of ratings, who is in the table has seen the item: 1.
 
     Raises: DataError, as `Ratings.from_table`.
     """
@@ -24,7 +23,7 @@ def table_columns(
     else:
         table = arrow_table(table, name)
         found = table.column_names
-    for column in names:
+    for column in names.values():
         if found.count(column) != 1:
             many = f"{found.count(column)} columns" if column in found else "no column"
             fix = "name the columns: --user-column, --item-column, --rating-column"
@@ -33,23 +32,57 @@ def table_columns(
                 where=f"{name}, which has {', '.join(map(repr, found))}",
                 fix=fix,
             )
-    user, item, *numbers = (table[column] for column in names)
-    if isinstance(table, Mapping):
-        return user, item, *(numbers or [np.ones(len(user), np.float32)])
+    columns = {what: table[column] for what, column in names.items()}
+    columns.setdefault("rating", np.ones(len(columns["user"]), np.float32))
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if "time" in columns:
+        columns["time"] = times(columns["time"], name)
+    if isinstance(table, Mapping):
+        return columns
     where = where or count_rows(name)
-    floats = [] if numbers else [np.ones(len(user), np.float32)]
-    for column, number, held in zip(names[2:], numbers, ("ratings", "weights"), strict=False):
+    for what in ("rating", "weight"):
+        if what not in names:
+            continue
         try:
-            floats.append(pc.cast(number, pa.float32(), safe=False).to_numpy())
+            columns[what] = pc.cast(columns[what], pa.float32(), safe=False).to_numpy()
         except pa.ArrowException as error:
-            what = f"the column {column!r} is not numeric: {_line(error)}"
-            fix = f"name the column that holds the {held}"
-            raise DataError(what, where=name, fix=fix) from None
-    ids = arrow_column(user, "user", name, where), arrow_column(item, "item", name, where)
-    return *ids, *floats
+            told = f"the column {names[what]!r} is not numeric: {_line(error)}"
+            fix = f"name the column that holds the {what}s"
+            raise DataError(told, where=name, fix=fix) from None
+    return columns | {
+        what: arrow_column(columns[what], what, name, where) for what in ("user", "item")
+    }
+
+
+def times(column: Any, name: str) -> np.ndarray:
+    """float64[n]: numbers as they are, dates and ISO 8601 text as microseconds since 1970.
+
+    Raises: DataError for a column of anything else; what is missing is not-a-number.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column)
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            try:
+                return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+            except pa.ArrowException:
+                column = pc.cast(column, pa.timestamp("us"))
+        if pa.types.is_temporal(column.type):
+            column = pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
+        return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, TypeError) as error:
+        raise DataError(
+            f"the times are neither numbers nor dates: {_line(error)}",
+            where=name,
+            fix="name the column that holds them; dates are written 2026-11-28 or with a time",
+        ) from None
 
 
 def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:

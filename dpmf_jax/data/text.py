@@ -13,6 +13,7 @@ from dpmf_jax.data.columns import LONE_USER, NUMBER, Columns, Keep, Sieve
 from dpmf_jax.data.formats import MARKS, Format, find_columns, split_line
 from dpmf_jax.data.lines import SEPARATOR, first_line, lines, opened, parsed
 from dpmf_jax.data.ratings import no_weight, not_finite, out_of
+from dpmf_jax.data.tables import times
 from dpmf_jax.errors import DataError
 
 BLOCK = 8 << 20  # bytes that are parsed at once
@@ -54,7 +55,8 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     convert = pyarrow.csv.ConvertOptions(
         include_columns=list(columns.values()),
         column_types={
-            name: pa.float32() if what in NUMBERS else text for what, name in columns.items()
+            name: pa.float32() if what in NUMBERS else pa.string() if what == "time" else text
+            for what, name in columns.items()
         },
         null_values=[],
     )
@@ -71,6 +73,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
     numbers = {what: table[columns.pop(what)].to_numpy() for what in NUMBERS if what in columns}
+    time = times(table[columns.pop("time")], str(path)) if "time" in columns else None
     # without ratings, who is in the file has seen it
     value = numbers.get("rating", np.ones(len(table), np.float32))
     coded = {
@@ -81,7 +84,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
         if layout.integer_ids and ids.integers(column) is None:
             _explain(path, layout, ValueError(f"a {what} id is no integer"))
     user, item = (ids.integers(coded[what]) or coded[what] for what in ("user", "item"))
-    return Columns(user, item, value, where, numbers.get("weight"))
+    return Columns(user, item, value, where, numbers.get("weight"), time)
 
 
 def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
@@ -113,6 +116,7 @@ def problems(
     """
     _, first = first_line(path)
     width, places = find_columns(path, layout, first)
+    places.pop("time", None)  # `times` reads a whole column of them
     numbers = {what: places.pop(what) for what in NUMBERS if what in places}
     rating = numbers.get("rating")
     seen: set[tuple[str, ...]] = set()

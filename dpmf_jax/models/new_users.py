@@ -165,7 +165,9 @@ def _usual_names(given: Any) -> dict[str, str]:
 
 def _of_table(given: Any, who: str, *others: str) -> _Given:
     """who: the column of users; empty for the ratings of one."""
-    user, item, value = table_columns(given, (who or others[0], *others), NAME)
+    names = dict(zip(("user", "item", "rating"), (who or others[0], *others), strict=False))
+    columns = table_columns(given, names, NAME)
+    user, item, value = (columns[what] for what in ("user", "item", "rating"))
     if not who:
         return _of_one(item, value)
     return _Given(user.ids[user.codes], item, value, user.ids, several=True)

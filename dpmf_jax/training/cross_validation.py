@@ -6,7 +6,7 @@ made by them (`dpmf tune` prices one).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.data import given, splits
@@ -21,6 +21,7 @@ NOTE = (
     " that is made by them; every model here has a seed and may not be released"
 )
 
+HOLDOUTS = ("ratings", "last")
 # What a fit is told here: nothing is held out of a fold, and nothing measured beside it.
 _ALONE: dict[str, Any] = {"test_fraction": 0.0, "controls": "none", "progress": False}
 
@@ -29,34 +30,38 @@ def cross_validate(
     data: Any,
     mechanisms: Sequence[str] | Mapping[str, Mapping[str, Any]] = ("als", "means"),
     *,
+    holdout: str = "ratings",
     folds: int = 5,
     k: int = 10,
     seed: int = 0,
     beside: str | Sequence[str] = "simple",
     rating_range: tuple[float, float] | None = None,
+    time_column: str | None = None,
     report: Callable[[str], None] = lambda what: None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Errors and rankings of several mechanisms, each fitted once for every fold.
+    """Errors and rankings of several mechanisms, each fitted once for every split.
 
         found = dpmf_jax.cross_validate("ml-100k", ["als", "means"], epsilon=4)
         pandas.DataFrame(found["rows"])
-
-    Every rating is held out once, and all numbers are over all of them.
 
     Args:
       data: in any form, as in `fit`.
       mechanisms: names; or by label the settings of each, "mechanism" among them where the label is
         not its name: {"als, rank 20": {"mechanism": "als", "rank": 20}}.
-      folds: parts of the ratings, each of which is held out once.
+      holdout: "ratings": each of `folds` random parts of the ratings is held out once, and all
+        numbers are over all ratings. "last": the last rating of each user by time, once.
+      folds: the number of parts.
       k: of the rankings, a number of items.
+      time_column: of `data`, where the last ratings are held out; None finds one with a usual name.
       seed: of the folds; that of fold i's noise is seed + i.
       beside: controls without privacy: names of `training.controls`, "simple", "all" or "none".
       report: told what is fitted next.
       settings: of all mechanisms, and how `data` is read, as in `fit`.
 
-    Returns: {data, folds, k, rows, definitions, note}. A row has label, mechanism, private, status,
-      unit, relation, epsilon, delta (None of a control), and the numbers of `evaluation.numbers`.
+    Returns: {data, holdout, splits, k, rows, definitions, note}. A row has label, mechanism,
+      private, status, unit, relation, epsilon, delta (None of a control), and the numbers of
+      `evaluation.numbers`.
 
     Raises: UsageError for a mechanism that predicts no ratings, or a setting that one of them does
       not know; what `fit` raises.
@@ -67,29 +72,33 @@ def cross_validate(
     with by_name.words_of_python():
         asked = dict(_contenders(mechanisms, settings))
         named = controls.names_of(beside)
+        if holdout == "last" and not isinstance(data, Ratings):
+            reading["time_column"] = time_column or True
         ratings = given.read_whole(data, rating_range=rating_range, **reading)
+        parts = _parts(ratings, holdout, folds, seed)
     found: dict[str, list[Measured]] = {label: [] for label in (*asked, *named)}
     promises: dict[str, dict[str, Any]] = {}
-    for at, (train, test) in enumerate(splits.folds(ratings, k=folds, seed=seed)):
+    for at, (train, test) in enumerate(parts):
         for label, (mechanism, own) in asked.items():
-            report(f"fold {at + 1} of {folds}: {label}")
+            report(f"split {at + 1}: {label}")
             model = by_name.fit(train, mechanism, seed=seed + at, **(_ALONE | own))
             promises[label] = _promise(mechanism, model)
             found[label].append(evaluation.measured(model.all_factors(), train, test, k=k))
         for name in named:
-            report(f"fold {at + 1} of {folds}: {name}")
+            report(f"split {at + 1}: {name}")
             found[name].append(_of_control(name, train, test, k))
     return {
         "data": ratings.name,
-        "folds": folds,
+        "holdout": holdout,
+        "splits": folds if holdout == "ratings" else 1,
         "k": k,
         "rows": [
             {
                 "label": label,
                 **promises.get(label, _NO_PROMISE),
-                **evaluation.numbers(evaluation.pooled(parts)),
+                **evaluation.numbers(evaluation.pooled(measured)),
             }
-            for label, parts in found.items()
+            for label, measured in found.items()
         ],
         "definitions": evaluation.DEFINITIONS,
         "note": NOTE,
@@ -98,6 +107,17 @@ def cross_validate(
 
 _FIELDS = ("status", "unit", "relation", "epsilon", "delta")
 _NO_PROMISE = {"mechanism": None, "private": False, **dict.fromkeys(_FIELDS)}
+
+
+def _parts(
+    ratings: Ratings, holdout: str, folds: int, seed: int
+) -> Iterable[tuple[Ratings, Ratings]]:
+    """(train, test) of every split. Raises: UsageError for another `holdout`."""
+    if holdout not in HOLDOUTS:
+        raise UsageError(f"holdout is {holdout!r}", fix=f"choose one of {', '.join(HOLDOUTS)}")
+    if holdout == "last":
+        return [splits.last(ratings)]
+    return splits.folds(ratings, k=folds, seed=seed)
 
 
 def _promise(mechanism: str, model: Any) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""`dpmf compare`: several mechanisms on the same folds of the ratings, beside popularity."""
+"""`dpmf compare`: several mechanisms on the same splits of the ratings, beside popularity."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -18,10 +18,11 @@ ERRORS = ("rmse", "ndcg_at_k", "recall_at_k")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(RepairFlags):
-    """Fit several mechanisms on the same folds, and print their errors beside each other.
+    """Fit several mechanisms on the same splits, and print their errors beside each other.
 
-    Every rating is held out once. Intervals are over users. For the curator: the numbers are
-    computed from the ratings, no guarantee covers them, and every model has a seed.
+    Every rating is held out once, or of each user the last. Intervals are over users. For the
+    curator: the numbers are computed from the ratings, no guarantee covers them, and every model
+    has a seed.
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -30,8 +31,12 @@ class Command(RepairFlags):
     """Names of mechanisms, as `dpmf fit --help` lists them; each has its own defaults."""
     epsilon: tuple[float, ...] = ()
     """Fit every mechanism at each of these. [the mechanism's default]"""
+    holdout: Literal["ratings", "last"] = "ratings"
+    """What is held out: each of --folds random parts of the ratings, or each user's last rating."""
     folds: int = 5
     """Parts of the ratings; each is held out once."""
+    time_column: str | None = None
+    """Column of the times, for --holdout last: name, or position from 1. [found]"""
     top: int = 10
     """k of the ranking metrics, a number of items."""
     beside: tuple[str, ...] = ("simple",)
@@ -67,6 +72,8 @@ def compared(command: Command) -> dict[str, Any]:
         return dpmf_jax.cross_validate(
             command.data,
             asked,
+            holdout=command.holdout,
+            time_column=command.time_column,
             folds=command.folds,
             k=command.top,
             seed=command.seed,
@@ -82,7 +89,9 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(title=f"{result['data']}: {result['folds']} folds")
+    number = result["splits"]
+    how = f"{number} folds" if result["holdout"] == "ratings" else "the last rating of each user"
+    table = Table(title=f"{result['data']}: {how}")
     for heading in ("", "unit", "status"):
         table.add_column(heading)
     for heading in ("ε", *(name.replace("_k", f"_{result['k']}") for name in ERRORS)):

@@ -98,7 +98,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "experiments.cli.evaluate:Command",
     ),
     "compare": (
-        "several mechanisms on the same folds of the ratings, beside popularity",
+        "several mechanisms on the same splits, beside popularity",
         "experiments.cli.compare:Command",
     ),
     "bench": ("time a step or the reading of a file", "experiments.bench.command:Command"),

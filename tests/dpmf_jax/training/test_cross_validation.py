@@ -89,6 +89,8 @@ def test_rankings_of_users_are_those_that_the_means_are_of():
         (["alz"], {}, "no mechanism 'alz'"),
         ([], {}, "no mechanism is named"),
         (["means"], {"folds": 1}, "1 folds of 240 ratings"),
+        (["means"], {"holdout": "first"}, "holdout is 'first'"),
+        (["means"], {"holdout": "last"}, "nobody knows when"),
         (["means"], {"beside": "popularty"}, "popularty"),
         (["means"], {"rank": 3}, "no setting 'rank'"),
     ],

@@ -1,6 +1,7 @@
 """`dpmf compare`: a table to choose by, that says what it is."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_mechanisms_stand_beside_each_other_at_every_epsilon(capsys):
         *("global_mean", "item_means", "popularity"),
     ]
     assert found["rows"][0]["rmse"] != found["rows"][1]["rmse"]
-    assert (found["folds"], found["k"]) == (2, 3)
+    assert (found["holdout"], found["splits"], found["k"]) == ("ratings", 2, 3)
     code, out, _ = run(capsys, *words, "--beside", "popularity")
     assert code == 0
     shown = " ".join(out.split())
@@ -35,6 +36,21 @@ def test_an_epsilon_that_is_none_and_a_missing_file_are_refused(capsys):
     assert (code, "must be above 0" in err) == (2, True)
     code, _, err = run(capsys, "compare", "gone.csv", *RANGE)
     assert (code, "no data set or file 'gone.csv'" in err) == (3, True)
+
+
+@pytest.mark.seconds
+def test_the_last_rating_of_each_user_is_held_out(capsys):
+    lines = Path("mine.csv").read_text().splitlines()
+    timed = [f"{line},{'when' if at == 0 else at % 37}" for at, line in enumerate(lines)]
+    Path("timed.csv").write_text("\n".join(timed) + "\n")
+    words = ["--holdout", "last", "--mechanism", "means", "--json"]
+    code, out, err = run(capsys, "compare", "timed.csv", *RANGE, *words, "--time-column", "when")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["holdout"], found["splits"]) == ("last", 1)
+    assert found["rows"][0]["users_evaluated"] == len({line.split(",")[0] for line in lines[1:]})
+    code, _, err = run(capsys, "compare", "mine.csv", *RANGE, *words)
+    assert (code, "there is no time column" in err) == (3, True)
 
 
 @pytest.mark.seconds
