@@ -21,9 +21,16 @@ ITEM_NAMES = (
     "productid",
     "profileid",
     "asin",
+    "parentasin",
     "bookid",
+    "isbn",
+    "businessid",
+    "recipeid",
+    "artistid",
+    "trackid",
+    "songid",
 )
-RATING_NAMES = ("rating", "ratings", "score", "stars", "value")
+RATING_NAMES = ("rating", "ratings", "score", "stars", "value", "bookrating", "overall")
 TIME_NAMES = ("timestamp", "time", "date", "datetime", "ratingtimestamp", "unixreviewtime")
 NUMBER = re.compile(
     r"\s*-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE

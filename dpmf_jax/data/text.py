@@ -1,8 +1,10 @@
 """Files to columns: delimited text, plain or gzip, parsed in blocks; every fault names its line."""
 
+import collections
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +20,7 @@ from dpmf_jax.errors import DataError
 
 BLOCK = 8 << 20  # bytes that are parsed at once
 NUMBERS = ("rating", "weight")  # the columns that hold numbers
+LONGEST_TEXT = 100  # lines that a quoted text may go over where a row is looked for by its line
 
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
@@ -52,6 +55,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     parse = pyarrow.csv.ParseOptions(
         delimiter=layout.delimiter if simple else SEPARATOR, quote_char='"' if simple else False
     )
+    long_values = pyarrow.csv.ParseOptions(delimiter=parse.delimiter, newlines_in_values=True)
     convert = pyarrow.csv.ConvertOptions(
         include_columns=list(columns.values()),
         column_types={
@@ -61,15 +65,23 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
         null_values=[],
     )
 
-    def rows(stream: Any) -> tuple[Any, np.ndarray]:
+    def rows(options: Any, stream: Any) -> tuple[Any, np.ndarray]:
         if keep is None:
-            return pyarrow.csv.read_csv(stream, read, parse, convert), np.zeros(0, np.int64)
-        blocks = pyarrow.csv.open_csv(stream, read, parse, convert)
+            return pyarrow.csv.read_csv(stream, read, options, convert), np.zeros(0, np.int64)
+        blocks = pyarrow.csv.open_csv(stream, read, options, convert)
         return _some_rows(blocks, columns["user"], keep)
 
-    try:
+    def whole(options: Any) -> tuple[Any, np.ndarray]:
         with opened(path) as file:
-            table, wanted = parsed(file, path, layout.delimiter, rows)
+            return parsed(file, path, layout.delimiter, partial(rows, options))
+
+    try:
+        try:
+            table, wanted = whole(parse)
+        except pa.ArrowInvalid:
+            if not simple:
+                raise
+            table, wanted = whole(long_values)  # a quoted text may go over several lines
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
     numbers = {what: table[columns.pop(what)].to_numpy() for what in NUMBERS if what in columns}
@@ -178,9 +190,46 @@ def _explain(path: Path, layout: Format, error: Exception) -> NoReturn:
 
 
 def _rows(path: Path, layout: Format) -> Iterator[tuple[int, list[str]]]:
-    """Rows of data with their line numbers; slow."""
-    for line, text in itertools.islice(lines(path), int(layout.header), None):
+    """Rows of data with the numbers of their first lines; slow."""
+    numbered = itertools.islice(lines(path), int(layout.header), None)
+    for line, text in _whole_rows(numbered, simple=len(layout.delimiter) == 1):
         yield line, split_line(text, layout.delimiter)
+
+
+def _whole_rows(numbered: Iterator[tuple[int, str]], *, simple: bool) -> Iterator[tuple[int, str]]:
+    """The lines, of which those that a quoted text holds together are one row.
+
+    A quote that is not closed within `LONGEST_TEXT` lines holds nothing together.
+    """
+    waiting: collections.deque[tuple[int, str]] = collections.deque()
+    for line, text in _first_of(waiting, numbered):
+        row, taken = [text], list[tuple[int, str]]()
+        quotes = text.count('"')
+        while simple and quotes % 2 and len(taken) < LONGEST_TEXT:
+            more = next(_first_of(waiting, numbered), None)
+            if more is None:
+                break
+            taken.append(more)
+            row.append(more[1])
+            quotes += more[1].count('"')
+        if quotes % 2:
+            waiting.extendleft(reversed(taken))
+            yield line, text
+        else:
+            yield line, "\n".join(row)
+
+
+def _first_of(
+    waiting: collections.deque[tuple[int, str]], others: Iterator[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    """What waits, then the others."""
+    while True:
+        if waiting:
+            yield waiting.popleft()
+        elif (one := next(others, None)) is not None:
+            yield one
+        else:
+            return
 
 
 def _line_numbers(path: Path, layout: Format, rows: np.ndarray) -> list[int]:
