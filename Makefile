@@ -16,7 +16,7 @@ PACKAGES := accounting audits dpmf_jax experiments
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-python lint format bench cuda clean
+.PHONY: help demo test test-all test-python lint format docs bench cuda clean
 
 help:
 	@echo "make demo       set up, then fit, price, save and query a private model on generated ratings"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-all   every test, also those that take seconds (of a CPU) or minutes"
 	@echo "make test-python PY=python3.13   the tests with another interpreter, in its own environment"
 	@echo "make lint       formatting, lint and types;   make format mends what can be mended"
+	@echo "make docs       set up, then run the tutorials and write the site: docs/_build/docs/index.html"
 	@echo "make bench      set up the peers, then time one training step against them"
 	@echo "make cuda       set up for an NVIDIA GPU"
 	@echo "make clean      remove $(VENV) and caches; runs/ stays"
@@ -51,6 +52,10 @@ format: $(VENV)/.stamp-lint
 	$(BIN)/ruff format $(PACKAGES) tests
 	$(BIN)/ruff check --fix $(PACKAGES) tests
 
+docs: $(VENV)/.stamp-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . docs/_build
+	@echo "docs/_build/docs/index.html"
+
 bench: $(VENV)/.stamp-bench
 	$(BIN)/dpmf bench step
 
@@ -62,6 +67,7 @@ cuda: $(VENV)/.stamp-cuda
 $(VENV)/.stamp-core: EXTRAS :=
 $(VENV)/.stamp-test: EXTRAS := [test]
 $(VENV)/.stamp-lint: EXTRAS := [test,lint]
+$(VENV)/.stamp-docs: EXTRAS := [docs,report]
 $(VENV)/.stamp-bench: EXTRAS := [bench]
 $(VENV)/.stamp-cuda: EXTRAS := [cuda]
 
@@ -85,5 +91,5 @@ $(VENV)/.stamp-venv:
 .PRECIOUS: $(VENV)/.stamp-venv
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .hypothesis .ruff_cache
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
