@@ -15,7 +15,7 @@ RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=240, seed=3
 
 
 @pytest.fixture(scope="module")
-def found():
+def comparison():
     return dpmf_jax.cross_validate(
         RATINGS,
         {"means": {}, "at 20": {"mechanism": "user-means", "epsilon": 20.0}},
@@ -25,11 +25,11 @@ def found():
     )
 
 
-def rows(found):
-    return {row["label"]: row for row in found["rows"]}
+def rows(comparison):
+    return {row["label"]: row for row in comparison["rows"]}
 
 
-def test_a_row_has_the_errors_of_the_models_that_the_folds_give(found):
+def test_a_row_has_the_errors_of_the_models_that_the_folds_give(comparison):
     squares, ndcg, users = [], [], []
     for at, (train, test) in enumerate(splits.folds(RATINGS, k=3, seed=5)):
         model = dpmf_jax.fit(train, "means", seed=5 + at, test_fraction=0.0, controls="none")
@@ -38,26 +38,26 @@ def test_a_row_has_the_errors_of_the_models_that_the_folds_give(found):
         ranked = metrics.ranking(model.all_factors(), train, test, k=4)
         ndcg.append(ranked.ndcg * ranked.users_evaluated)
         users.append(ranked.users_evaluated)
-    row = rows(found)["means"]
+    row = rows(comparison)["means"]
     assert len(squares) == len(RATINGS)
     assert row["rmse"] == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-5)
     assert row["ndcg_at_k"] == pytest.approx(sum(ndcg) / sum(users))
     assert row["rmse_low"] < row["rmse"] < row["rmse_high"]
 
 
-def test_what_is_promised_stands_in_the_row_and_controls_promise_nothing(found):
-    told = rows(found)
+def test_what_is_promised_stands_in_the_row_and_controls_promise_nothing(comparison):
+    told = rows(comparison)
     assert (told["means"]["unit"], told["means"]["private"]) == ("user", True)
     assert (told["at 20"]["mechanism"], told["at 20"]["epsilon"]) == (
         "user-means",
         pytest.approx(20.0, rel=1e-3),
     )
     assert (told["item_means"]["mechanism"], told["item_means"]["private"]) == (None, False)
-    assert "not priced" in found["note"]
+    assert "not priced" in comparison["note"]
 
 
-def test_popularity_stands_beside_and_gains_nothing_over_itself(found):
-    told = rows(found)
+def test_popularity_stands_beside_and_gains_nothing_over_itself(comparison):
+    told = rows(comparison)
     assert told["popularity"]["rmse"] is None
     assert told["popularity"]["ndcg_at_k"] == told["means"]["popularity_ndcg_at_k"]
     assert told["popularity"]["ndcg_at_k_gain"] == 0
