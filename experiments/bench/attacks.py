@@ -20,8 +20,9 @@ TRANSCRIPTS = 1_000  # of the privacy loss, in each direction
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """Rows of {mechanism, unit, epsilon, audit, bound, verdict}.
+    """Rows of {mechanism, unit, epsilon, audit, claimed, bound, verdict}.
 
+    claimed: the ε that the attack is held to; of a user, that of all of the user's ratings.
     bound: a lower bound on ε at δ = 1e-5, right with the confidence of the finding (95%, and 97.5%
       for the privacy loss).
     """
@@ -55,6 +56,7 @@ def _rows(name: str, epsilon: float) -> Iterator[dict[str, Any]]:
                 "unit": mechanism.guarantee(num_steps).unit,
                 "epsilon": epsilon,
                 "audit": finding.audit,
+                "claimed": finding.claimed,
                 "bound": finding.lower,
                 "verdict": finding.verdict,
             }

@@ -53,7 +53,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
 
     Returns: a JSON-able object; `rows` is a list of {case, delta, exact, bound, share, goal,
       seconds, runs, verdict}, `guessing` of {epsilon, canaries, method, share, bound, largest},
-      `attacks` of {mechanism, unit, epsilon, audit, bound, verdict},
+      `attacks` of {mechanism, unit, epsilon, audit, claimed, bound, verdict},
       `calibration` of {audit, trials, rejected_at_5%, allowed, violated}, `power` of {audit,
       trials, seen, ...}.
 

@@ -81,6 +81,7 @@ def test_attacks_on_a_mechanism_that_ships_stay_below_its_price_and_find_some_of
     found = {row["audit"]: row for row in attacks.rows()}
     assert {row["verdict"] for row in found.values()} == {"consistent"}
     assert {row["unit"] for row in found.values()} == {"rating value"}
+    assert all(row["bound"] <= row["claimed"] for row in found.values())
     whole, rating, one_run = (
         found[name]["bound"]
         for name in ("privacy loss: δ = 1e-05", "membership: rating", "one run: many canaries")
