@@ -97,14 +97,14 @@ def numbers(found: Measured) -> dict[str, float | int | None]:
     """
     told: dict[str, Interval | None] = dict.fromkeys((*NUMBERS, GAIN))
     if len(found.error):
-        told["rmse"] = intervals.root(intervals.of_ratio(found.user, found.error**2))
-        told["mae"] = intervals.of_ratio(found.user, np.abs(found.error))
+        told["rmse"] = intervals.root(intervals.of_mean(found.user, found.error**2))
+        told["mae"] = intervals.of_mean(found.user, np.abs(found.error))
     popularity: dict[str, float | None] = {"ndcg_at_k": None, "recall_at_k": None}
     if found.ranked is not None and found.popular is not None and len(found.ranked.user):
         user, ndcg, recall = found.ranked
-        told["ndcg_at_k"] = intervals.of_ratio(user, ndcg)
-        told["recall_at_k"] = intervals.of_ratio(user, recall)
-        told[GAIN] = intervals.of_ratio(user, ndcg - found.popular.ndcg)
+        told["ndcg_at_k"] = intervals.of_mean(user, ndcg)
+        told["recall_at_k"] = intervals.of_mean(user, recall)
+        told[GAIN] = intervals.of_mean(user, ndcg - found.popular.ndcg)
         popularity = {
             "ndcg_at_k": float(found.popular.ndcg.mean()),
             "recall_at_k": float(found.popular.recall.mean()),

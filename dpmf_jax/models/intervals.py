@@ -24,27 +24,25 @@ class Interval(NamedTuple):
     high: float | None
 
 
-def of_ratio(user: Any, above: Any, below: Any = 1.0) -> Interval:
-    """The interval of Σ above / Σ below, in which the rows of a user are one observation.
+def of_mean(user: Any, values: Any) -> Interval:
+    """The interval of the mean over rows, in which the rows of a user are one observation.
 
-    By linearisation of the ratio, with the quantile of Student's t: Cochran, Sampling Techniques,
-    §2.11 and §6. A mean over rows is the ratio with `below` 1.
+    The mean is a ratio of two sums over users, of values and of rows. Its interval follows from the
+    linearised ratio, with the quantile of Student's t (Cochran, Sampling Techniques, chapter 6).
 
     Args:
-      user: int[n], whose row it is. above, below: float[n], below positive.
+      user: int[n], whose row it is. values: float[n].
     """
     from scipy import stats
 
-    user, above = np.asarray(user), np.asarray(above, np.float64)
-    below = np.broadcast_to(np.asarray(below, np.float64), above.shape)
-    total = float(below.sum())
-    value = float(above.sum()) / total
-    _, place = np.unique(user, return_inverse=True)
-    num = int(place.max()) + 1 if len(place) else 0
+    values = np.asarray(values, np.float64)
+    value = float(values.mean())
+    _, place = np.unique(np.asarray(user), return_inverse=True)
+    num = int(place.max()) + 1
     if num < 2:
         return Interval(value, None, None)
-    residual = np.bincount(place, weights=above - value * below, minlength=num)
-    deviation = float(np.sqrt(num / (num - 1) * np.sum(residual**2))) / total
+    residual = np.bincount(place, weights=values - value, minlength=num)
+    deviation = float(np.sqrt(num / (num - 1) * np.sum(residual**2))) / len(values)
     half = float(stats.t.ppf((1 + LEVEL) / 2, num - 1)) * deviation
     return Interval(value, value - half, value + half)
 

@@ -22,7 +22,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     random, held, naive = np.random.default_rng(0), 0, 0
     for _ in range(1_000):
         user, error = drawn(random)
-        value, low, high = intervals.of_ratio(user, error)
+        value, low, high = intervals.of_mean(user, error)
         assert value == pytest.approx(error.mean())
         held += low <= 1 <= high
         spread = 1.96 * error.std(ddof=1) / np.sqrt(len(error))
@@ -34,7 +34,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 def test_a_mean_over_users_with_a_row_each_has_the_interval_of_student():
     random = np.random.default_rng(1)
     values = random.normal(size=25)
-    found = intervals.of_ratio(np.arange(25), values)
+    found = intervals.of_mean(np.arange(25), values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert found[1:] == pytest.approx((expected.low, expected.high))
 
@@ -43,13 +43,15 @@ def test_rows_of_a_user_in_any_order_are_one_observation():
     random = np.random.default_rng(2)
     user, error = drawn(random)
     order = random.permutation(len(user))
-    whole = np.bincount(user, weights=error), np.bincount(user)
-    assert intervals.of_ratio(user[order], error[order]) == pytest.approx(
-        intervals.of_ratio(np.arange(len(whole[0])), *whole)
-    )
+    found = intervals.of_mean(user[order], error[order])
+    assert found == pytest.approx(intervals.of_mean(user, error))
+    means = error.mean() - np.bincount(user, weights=error) / np.bincount(user)
+    shares = np.bincount(user) / np.mean(np.bincount(user))
+    spread = np.sqrt(np.sum((shares * means) ** 2) / (len(means) * (len(means) - 1)))
+    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, len(means) - 1) * spread)
 
 
 def test_one_user_has_no_interval_and_a_root_is_never_negative():
-    assert intervals.of_ratio([7, 7], [1.0, 3.0]) == (2.0, None, None)
-    assert intervals.root(intervals.of_ratio([7, 7], [1.0, 7.0])) == (2.0, None, None)
+    assert intervals.of_mean([7, 7], [1.0, 3.0]) == (2.0, None, None)
+    assert intervals.root(intervals.of_mean([7, 7], [1.0, 7.0])) == (2.0, None, None)
     assert intervals.root(intervals.Interval(4.0, -1.0, 9.0)) == (2.0, 0.0, 3.0)
