@@ -4,7 +4,7 @@
   `pure` price one kind of loss, `composition` prices subsampled steps and mixes.
 - `gaussian`, `pure`, `calibration` (for subsampled steps) and `objective` (for paper 003) say what
   a budget buys. `langevin` writes Langevin dynamics as subsampled steps. `shuffle` prices local
-  reports that a trusted shuffler has mixed.
+  reports that a trusted shuffler has mixed, `repetition` the best of a random number of runs.
 - `guarantee` is the claim that is printed with every result: `terms` are its fields, `relation`
   says which data sets it is about, `status` how far it is proved, and `words` holds the sentences
   that guarantees share.

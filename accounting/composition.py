@@ -16,7 +16,8 @@ ratings of one user are a mixture of Gaussians, see `accounting.mixture`.
 
 A pure loss enters as randomised response, which dominates every mechanism of its ε (Kairouz, Oh &
 Viswanath 2015). `Approximate` losses have no distribution of their own and are refused:
-`accounting.price` adds them.
+`accounting.price` adds them. The best of several runs has Rényi divergences alone
+(`accounting.repetition`).
 """
 
 import contextlib
@@ -27,9 +28,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from accounting import gaussian, guards, mixture
+from accounting import gaussian, guards, mixture, repetition
 from accounting.loss import (
     Approximate,
+    BestOf,
     Gaussian,
     Loss,
     Pure,
@@ -89,11 +91,16 @@ def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed
         only; the others come priced for the user (`accounting.price.for_user`).
 
     Raises:
-      ValueError: a loss is Approximate; ratings of several that change value together are sampled;
-        the unit or `num_ratings` is unknown or out of range.
+      ValueError: a loss is Approximate or BestOf; ratings of several that change value together are
+        sampled; the unit or `num_ratings` is unknown or out of range.
     """
     m = guards.count("num_ratings", num_ratings, 1)
-    rho, sampled, pure = _by_kind(losses, unit, m)
+    rho, sampled, pure, best = _by_kind(losses, unit, m)
+    if best:
+        raise ValueError(
+            "the best of several runs has no distribution of privacy losses to compose; rdp prices"
+            " it"
+        )
     if m > 1 and sampled and unit != "rating presence":
         raise ValueError(
             f"num_ratings {m}: several ratings under Poisson sampling are priced where they are"
@@ -123,7 +130,7 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
     Raises:
       ValueError: a loss is Approximate, or a rating that changes value is sampled.
     """
-    rho, sampled, pure = _by_kind(losses, unit)
+    rho, sampled, pure, best = _by_kind(losses, unit)
     if sampled and unit == "rating value":
         raise ValueError(
             "dp_accounting's Rényi accountant does not price a changed value under Poisson"
@@ -131,7 +138,7 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
         )
     if any(loss.epsilon == math.inf for loss in pure):
         return _constant(math.inf, 1.0)
-    if not (rho > 0 or sampled or pure):
+    if not (rho > 0 or sampled or pure or best):
         return _constant(0.0, 0.0)
     import dp_accounting
     from dp_accounting.rdp import rdp_privacy_accountant
@@ -146,7 +153,7 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
         if order not in accountants:
             of_order = dp_accounting.rdp.RdpAccountant([order])
             of_order.compose(
-                dp_accounting.ZCDpEvent(rho=rho, xi=_extra_divergence(order, sampled, pure))
+                dp_accounting.ZCDpEvent(rho=rho, xi=_extra_divergence(order, sampled, pure, best))
             )
             for loss in sampled:
                 step = dp_accounting.GaussianDpEvent(loss.noise_multiplier)
@@ -158,7 +165,7 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
     def epsilon(delta: float) -> float:
         delta = guards.probability("delta", delta)
-        if not (sampled or pure):
+        if not (sampled or pure or best):
             return gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, delta)
         return _smallest(lambda order: (float(accountant(order).get_epsilon(delta)),), orders)
 
@@ -184,7 +191,9 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
     composed = Composed(epsilon, delta)
     return (
-        composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+        composed
+        if rho > 0 or sampled or best
+        else _at_most(total(loss.epsilon for loss in pure), composed)
     )
 
 
@@ -317,9 +326,14 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
 
 
 def _extra_divergence(
-    order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure]
+    order: float,
+    sampled: Sequence[SubsampledGaussian],
+    pure: Sequence[Pure],
+    best: Sequence[BestOf],
 ) -> float:
-    """Divergences of randomised response and of rounding errors, which dp_accounting leaves out."""
+    """Divergences of randomised response and of rounding errors, which dp_accounting leaves out,
+    and of the best of several runs, which it prices at the λ of its orders only.
+    """
     divergences = [
         loss.num_rounds * _randomised_response_divergence(loss.epsilon / loss.num_rounds, order)
         for loss in pure
@@ -328,6 +342,7 @@ def _extra_divergence(
         loss.num_steps * _rounding(order, loss.noise_multiplier, loss.sampling_rate)
         for loss in sampled
     ]
+    divergences += [repetition.divergence(one.rho, one.stop, one.shape, order) for one in best]
     return math.fsum(divergences)
 
 
@@ -401,13 +416,13 @@ def _without_warnings():
 
 def _by_kind(
     losses: Sequence[Loss], unit: Unit, num_ratings: int = 1
-) -> tuple[float, list[SubsampledGaussian], list[Pure]]:
-    """ρ of all Gaussians, the losses that are really sampled, and the pure ones.
+) -> tuple[float, list[SubsampledGaussian], list[Pure], list[BestOf]]:
+    """ρ of all Gaussians, the losses that are really sampled, the pure ones, and choices of runs.
 
     Phases that cost nothing are left out.
     """
     check_unit(unit)
-    rhos, sampled, pure = [], [], []
+    rhos, sampled, pure, best = [], [], [], []
     for loss in merged(losses):
         if isinstance(loss, Approximate):
             raise ValueError(
@@ -419,13 +434,15 @@ def _by_kind(
         elif isinstance(loss, Pure):
             if loss.epsilon > 0:
                 pure.append(loss)
+        elif isinstance(loss, BestOf):
+            best.append(loss)
         else:
             sampled.append(loss)
     everyone = [loss for loss in sampled if loss.sampling_rate == 1]
     # In units of C: −C against +C, or C against nothing.
     distance = num_ratings * (2 if unit == "rating value" else 1)
     rhos += [gaussian.rho(loss.noise_multiplier / distance, loss.num_steps) for loss in everyone]
-    return math.fsum(rhos), [loss for loss in sampled if loss.sampling_rate < 1], pure
+    return math.fsum(rhos), [loss for loss in sampled if loss.sampling_rate < 1], pure, best
 
 
 def _at_most(pure: float, composed: Composed) -> Composed:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from accounting import guards
+from accounting import gaussian, guards, repetition
 
 Unit = Literal["rating value", "rating presence", "user"]
 
@@ -139,18 +139,66 @@ class Approximate:
             )
 
 
-Loss = Gaussian | SubsampledGaussian | Pure | Approximate
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestOf:
+    """The best of a random, secret number of runs of Gaussian steps, see `accounting.repetition`.
+
+    Only the best run is released, by a score that is a step of each run.
+
+    Attributes:
+      run: the steps of one run, its score among them.
+      stop: γ in (0, 1], of the law of the number of runs.
+      shape: η of that law, at least 0.
+    """
+
+    run: tuple[Gaussian, ...]
+    stop: float
+    shape: float
+
+    def __post_init__(self):
+        _set(
+            self,
+            run=merged(tuple(self.run)),
+            stop=guards.rate("stop", self.stop),
+            shape=guards.nonnegative("shape", self.shape),
+        )
+        if not (self.run and all(isinstance(step, Gaussian) for step in self.run)):
+            raise ValueError(f"a run must be Gaussian steps, at least one, got {self.run!r}")
+
+    @property
+    def mean_runs(self) -> float:
+        """How many runs there are on average."""
+        return repetition.mean_runs(self.stop, self.shape)
+
+    @property
+    def num_steps(self) -> int:
+        """Of the run that is released."""
+        return num_steps(self.run)
+
+    @property
+    def distance(self) -> float:
+        """Of the noise of all runs from normal noise: each run's, as often as there are runs."""
+        return self.mean_runs * distance(self.run)
+
+    @property
+    def rho(self) -> float:
+        """ρ of one run."""
+        return math.fsum(gaussian.rho(step.noise_multiplier, step.num_steps) for step in self.run)
+
+
+Loss = Gaussian | SubsampledGaussian | Pure | Approximate | BestOf
 
 _KIND_OF: dict[type, str] = {
     Gaussian: "gaussian",
     SubsampledGaussian: "subsampled gaussian",
     Pure: "pure",
     Approximate: "approximate",
+    BestOf: "best of several runs",
 }
 
 
 def num_steps(losses: Sequence[Loss]) -> int:
-    """Steps, rounds and releases of all phases."""
+    """Steps, rounds and releases of all phases; of the best of several runs, its own."""
     return sum(loss.num_rounds if isinstance(loss, Pure) else loss.num_steps for loss in losses)
 
 
@@ -160,11 +208,13 @@ def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
     They keep the order of their first steps.
 
     A run cut into chunks has the losses of the whole. Pure rounds are merged only where each has
-    the same ε.
+    the same ε. Of several choices among runs each stays by itself.
     """
     counts: dict[Any, Any] = {}
-    for loss in losses:
-        if isinstance(loss, Pure):
+    for place, loss in enumerate(losses):
+        if isinstance(loss, BestOf):
+            counts[place, loss] = 1
+        elif isinstance(loss, Pure):
             key = (Pure, Decimal(repr(loss.epsilon)) / loss.num_rounds)
             counts[key] = (*counts.get(key, ()), loss)
         else:
@@ -172,7 +222,9 @@ def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
             counts[key] = counts.get(key, 0) + loss.num_steps
     out: list[Loss] = []
     for key, count in counts.items():
-        if isinstance(key, tuple):
+        if isinstance(key, tuple) and isinstance(key[1], BestOf):
+            out.append(key[1])
+        elif isinstance(key, tuple):
             rounds = sum(loss.num_rounds for loss in count)
             out.append(Pure(epsilon=total(loss.epsilon for loss in count), num_rounds=rounds))
         elif count:
@@ -196,10 +248,20 @@ def total(epsilons) -> float:
 def distance(losses: Sequence[Loss]) -> float:
     """How far the noise of all steps is from normal noise, in total variation: it adds up."""
     return math.fsum(
-        loss.num_steps * loss.distance
+        loss.distance if isinstance(loss, BestOf) else loss.num_steps * loss.distance
         for loss in losses
-        if isinstance(loss, Gaussian | SubsampledGaussian)
+        if isinstance(loss, Gaussian | SubsampledGaussian | BestOf)
     )
+
+
+def normal(loss: Loss) -> Loss:
+    """The same steps with noise that is normal to the last bit."""
+    if isinstance(loss, BestOf):
+        run = tuple(dataclasses.replace(step, distance=0.0) for step in loss.run)
+        return dataclasses.replace(loss, run=run)
+    if isinstance(loss, Gaussian | SubsampledGaussian):
+        return dataclasses.replace(loss, distance=0.0)
+    return loss
 
 
 def times(epsilon: float, count: int) -> float:
@@ -212,6 +274,8 @@ def times(epsilon: float, count: int) -> float:
 def to_dict(loss: Loss) -> dict[str, Any]:
     """For JSON: the kind and the fields; infinity as the string "inf"."""
     fields = {field.name: getattr(loss, field.name) for field in dataclasses.fields(loss)}
+    if isinstance(loss, BestOf):
+        fields["run"] = tuple(to_dict(step) for step in loss.run)
     plain = {
         name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
     }
@@ -235,6 +299,10 @@ def from_dict(values: Mapping[str, Any]) -> Loss:
         raise ValueError(f"the kind of a loss must be one of {', '.join(kinds)}, got {kind!r}")
     if fields.get("epsilon") == "inf":
         fields["epsilon"] = math.inf
+    if kind == _KIND_OF[BestOf]:
+        if not isinstance(run := fields.get("run"), list):
+            raise ValueError(f"a run must be a list of losses, got {run!r}")
+        fields["run"] = tuple(from_dict(step) for step in run)
     try:
         return kinds[kind](**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
     except (TypeError, OverflowError) as error:

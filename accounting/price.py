@@ -6,6 +6,7 @@
 | pure rounds             | Σ ε              | equal rounds |                    | pld: unequal  |
 | subsampled, or a mix    |                  |              |                    | `composition` |
 | (ε, δ) and nothing else | Σ ε, Σ δ         |              |                    |               |
+| the best of runs, beside anything |        |              |                    | rdp alone     |
 
 Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for
 any number. Approximate losses beside others take their Σδ out of δ first. Every number is an upper
@@ -16,7 +17,6 @@ Noise that is not quite normal, but at a distance of t in total variation over a
 is at most its probability in the other world and t.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -25,6 +25,7 @@ from typing import Any
 from accounting import gaussian, guards, pure
 from accounting.loss import (
     Approximate,
+    BestOf,
     Gaussian,
     Loss,
     Pure,
@@ -33,6 +34,7 @@ from accounting.loss import (
     check_unit,
     distance,
     merged,
+    normal,
     times,
     total,
 )
@@ -115,6 +117,7 @@ def floor(losses: Sequence[Loss], delta: float) -> float:
     )
     rounds = [one for one in merged(losses) if isinstance(one, Pure)]
     spent = rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
+    spent += math.fsum(one.rho for one in losses if isinstance(one, BestOf))  # of one run at least
     left = delta - reserved
     if left <= 0:
         noisy = spent > 0 or any(
@@ -136,7 +139,8 @@ def event(losses: Sequence[Loss], *, unit: Unit):
 
     Gaussian steps have the relation folded into z, to be priced under ADD_OR_REMOVE_ONE; subsampled
     ones are priced under REPLACE_ONE for a rating's value, ADD_OR_REMOVE_ONE otherwise; pure rounds
-    are randomised responses, priced under REPLACE_ONE. No accountant of dp_accounting prices a mix
+    are randomised responses, priced under REPLACE_ONE; the best of several runs repeats and selects
+    one. No accountant of dp_accounting prices a mix
     of these relations in one go; `accountants` does.
     """
     import dp_accounting
@@ -156,6 +160,12 @@ def event(losses: Sequence[Loss], *, unit: Unit):
             case Pure():
                 lie = 2 / (1 + math.exp(loss.epsilon / loss.num_rounds))
                 one = dp_accounting.dp_event.RandomizedResponseDpEvent(lie, 2)
+            case BestOf():
+                run: Any = event(loss.run, unit=unit)
+                events.append(
+                    dp_accounting.dp_event.RepeatAndSelectDpEvent(run, loss.mean_runs, loss.shape)
+                )
+                continue
             case _:
                 return None
         count = loss.num_rounds if isinstance(loss, Pure) else loss.num_steps
@@ -226,19 +236,14 @@ def at_a_distance(
       price_of: (the same losses with normal noise, δ) -> their prices.
     """
     apart = distance(losses)
-    normal = tuple(
-        dataclasses.replace(loss, distance=0.0)
-        if isinstance(loss, Gaussian | SubsampledGaussian)
-        else loss
-        for loss in losses
-    )
+    as_normal = tuple(map(normal, losses))
     if not apart:
-        return price_of(normal, delta)
+        return price_of(as_normal, delta)
     found: dict[str, float] = {}
     for share in _SHARES:
         room = math.log(max(share * delta / apart - 1, 1e-300))
         left = math.nextafter(delta * (1 - share), 0.0)
-        prices = price_of(normal, left)
+        prices = price_of(as_normal, left)
         found |= {
             name: value for name, value in prices.items() if name not in found and value <= room
         }
@@ -288,10 +293,10 @@ def _mixed(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, floa
     from accounting import composition
 
     prices = {}
-    if not (
-        unit == "rating value" and any(isinstance(loss, SubsampledGaussian) for loss in losses)
-    ):
+    sampled = any(isinstance(loss, SubsampledGaussian) for loss in losses)
+    best = any(isinstance(loss, BestOf) for loss in losses)
+    if best or not (unit == "rating value" and sampled):
         prices["rdp"] = composition.rdp(losses, unit=unit).epsilon(delta)
-    if not (prices and too_many_steps(losses)):
+    if not (best or (prices and too_many_steps(losses))):
         prices["pld"] = composition.pld(losses, unit=unit).epsilon(delta)
     return prices

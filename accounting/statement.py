@@ -5,7 +5,7 @@ import textwrap
 
 from accounting import gaussian, plain
 from accounting.digits import printed, printed_delta, printed_down, printed_up
-from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, distance
+from accounting.loss import BestOf, Gaussian, Loss, Pure, SubsampledGaussian, distance
 from accounting.status import REAL_NUMBERS, meaning
 from accounting.terms import Terms
 
@@ -152,12 +152,16 @@ def _noise_of(phase: Loss, several: bool) -> str:
     """The noise of one phase; with the number of its steps where there are several phases."""
     match phase:
         case Gaussian():
-            steps = f"{phase.num_steps} steps" if several else "each step"
+            steps = _number(phase.num_steps) if several else "each step"
             return f"z = σ/Δ = {printed_down(phase.noise_multiplier)} in {steps}"
         case SubsampledGaussian():
-            steps = f"{phase.num_steps} steps" if several else "each step"
+            steps = _number(phase.num_steps) if several else "each step"
             sample = f"on a sample of rate q = {printed_up(phase.sampling_rate)}"
             return f"z = σ/C = {printed_down(phase.noise_multiplier)} {sample} in {steps}"
+        case BestOf():
+            runs = f"{printed_up(phase.mean_runs, 3)} on average"
+            each = ", ".join(_noise_of(step, True) for step in phase.run)
+            return f"the best of a random, secret number of runs ({runs}), in each of them: {each}"
         case Pure(num_rounds=1):
             return f"a pure ε = {printed_up(phase.epsilon)}"
         case Pure():
@@ -173,7 +177,11 @@ def _noise_of(phase: Loss, several: bool) -> str:
 
 
 def _steps(g: Terms) -> str:
-    return f"{g.steps} step{'' if g.steps == 1 else 's'}"
+    return _number(g.steps)
+
+
+def _number(steps: int) -> str:
+    return f"{steps} step{'' if steps == 1 else 's'}"
 
 
 def _entry(name: str, text: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, get_args
 
 from accounting import digits, gaussian, guards, loss, price, user
-from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit
+from accounting.loss import BestOf, Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.relation import NONE, Relation
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS, Status
 
@@ -14,7 +14,11 @@ SELECTION = (
     "choosing the best of several runs, and hyperparameter search on the same ratings: "
     "the price is that of one run, set up without looking at them"
 )
-
+# Where the choice among several runs is priced.
+OTHER_CHOICES = (
+    "any other choice by the same ratings, such as of the settings that were tried, and how long it"
+    " took: the number of runs is secret"
+)
 
 ROUNDING = 1 + 1e-9  # another machine's last digits may differ
 
@@ -70,7 +74,8 @@ class Terms:
         none holds.
       accountants: ε by accountant, not rounded.
       assumptions: sentences, what the claim rests on.
-      not_covered: sentences; `SELECTION` is always among them.
+      not_covered: sentences; `SELECTION` is always among them, or `OTHER_CHOICES` where the choice
+        among several runs is priced.
       against: (party, what holds against it) where the parties see different things; empty where
         there is one view.
       seeded: whoever knows the seed can replay the noise, so nothing holds for the outside world.
@@ -118,8 +123,10 @@ class Terms:
             if isinstance(value := getattr(self, name), str | Mapping):
                 raise ValueError(f"{name} must be a sequence, got {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if SELECTION not in self.not_covered:
-            object.__setattr__(self, "not_covered", (*self.not_covered, SELECTION))
+        chosen = any(isinstance(phase, BestOf) for phase in self.losses)
+        always = OTHER_CHOICES if chosen else SELECTION
+        if always not in self.not_covered:
+            object.__setattr__(self, "not_covered", (*self.not_covered, always))
         object.__setattr__(self, "accountants", dict(self.accountants))
         if self.status == REAL_NUMBERS:
             object.__setattr__(self, "real_number_noise", True)

@@ -10,15 +10,25 @@ import math
 from collections.abc import Sequence
 
 from accounting import gaussian, guards, price
-from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit, check_unit, times
+from accounting.loss import (
+    BestOf,
+    Gaussian,
+    Loss,
+    Pure,
+    SubsampledGaussian,
+    Unit,
+    check_unit,
+    times,
+)
 
 
 def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
     """What a release spends on a user who changes m ratings; None where no such price is known.
 
-    Gaussian steps spend a·m² + b·m times the ρ, pure rounds m times the ε (group privacy). For
-    approximate losses there is none, as their δ would grow as e^(mε). For subsampled steps there is
-    none either: a mixture of Gaussians is no loss of this kind, see `epsilon`.
+    Gaussian steps spend a·m² + b·m times the ρ, pure rounds m times the ε (group privacy), and the
+    best of several runs is one of runs that spend so. For approximate losses there is none, as
+    their δ would grow as e^(mε). For subsampled steps there is none either: a mixture of Gaussians
+    is no loss of this kind, see `epsilon`.
 
     Raises:
       ValueError: m is not an integer of at least 1.
@@ -36,6 +46,12 @@ def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
             case Pure():
                 rounds = loss.num_rounds
                 out.append(Pure(epsilon=times(loss.epsilon, num_ratings), num_rounds=rounds))
+            case BestOf():
+                run = losses(loss.run, num_ratings)
+                if run is None:
+                    return None
+                own = tuple(step for step in run if isinstance(step, Gaussian))
+                out.append(BestOf(run=own, stop=loss.stop, shape=loss.shape))
             case _:
                 return None
     return tuple(out)
@@ -84,6 +100,8 @@ def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple
             20,
             100,
         )
+    if BestOf in kinds:
+        return ("for each step by its own kind", (20,)) if losses(spent, 1) is not None else None
     priced = kinds <= {Gaussian, Pure} or (
         kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(spent, unit)
     )

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from dpmf_jax.training import controls
     from dpmf_jax.training.by_name import fit
     from dpmf_jax.training.cross_validation import cross_validate
+    from dpmf_jax.training.tune import tune
 
 from dpmf_jax.installed import refuse_others
 
@@ -87,6 +88,7 @@ __all__ = [
     "sketch_dpsgd",
     "splits",
     "synthetic",
+    "tune",
 ]
 
 _HOMES = {
@@ -96,6 +98,7 @@ _HOMES = {
     "fit": ("dpmf_jax.training.by_name", "fit"),
     "load": ("dpmf_jax.data.datasets", "load"),
     "load_model": ("dpmf_jax.models.model", "load"),
+    "tune": ("dpmf_jax.training.tune", "tune"),
 }
 
 # Modules by the names that users know.

@@ -158,7 +158,7 @@ def fit(
         asked = "all" if controls is None else controls
         reported = partial(_reported, shown=progress, report=report)
         model = _fit(spec, flags, train, test, public, asked, split_seed, run, reported)
-        _enter(model, train, population, data)
+        enter(model, train, population, data)
     return dataclasses.replace(model, frames=frames.kind_of(data))
 
 
@@ -254,7 +254,7 @@ def _on_catalogue(test: Any, train: Ratings, reading: dict[str, Any]) -> Ratings
     return given.read_whole(test, **(reading | same | {"split": None}))
 
 
-def _enter(model: Model, train: Ratings, population: str | None, data: Any) -> None:
+def enter(model: Model, train: Ratings, population: str | None, data: Any) -> None:
     """Enters the release in the ledger, or warns why not: a fitted model is not lost for that."""
     named = isinstance(data, str | Path)
     generated = isinstance(data, str) and datasets.SYNTHETIC.fullmatch(data) is not None

@@ -161,9 +161,9 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     if features and factors is not None:  # released as the last factors
         public = factors[:, -features:]
     try:
-        steps = table()[settings["mechanism"]].num_steps(
-            settings, loaded.guarantee.steps
-        )  # patience may have ended it
+        priced = loaded.guarantee.steps - bool(settings.get("tuned"))  # less the score
+        # patience may have ended it
+        steps = table()[settings["mechanism"]].num_steps(settings, priced)
         phases = fit_mechanisms.phases(settings | {"steps": steps}, public)
     except KeyError:
         where = str(folder / "model.json")
@@ -179,7 +179,10 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
             where=str(folder / "model.json"),
             fix="fit it anew; dpmf evaluate and dpmf recommend read it as it is",
         )
-    if today.epsilon != loaded.guarantee.epsilon:
+    tuned = settings.get("tuned")  # its price is that of a choice among runs like this one
+    if today.epsilon != loaded.guarantee.epsilon and not (
+        tuned and today.epsilon < loaded.guarantee.epsilon
+    ):
         raise UsageError(
             "the model's guarantee is not that of its settings",
             where=str(folder / "model.json"),

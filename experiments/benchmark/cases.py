@@ -12,6 +12,7 @@ class Case(NamedTuple):
     epsilon: at δ = 1e-5.
     flags: further flags of `dpmf fit`, as (field, value) pairs; all others have their defaults.
     must, stretch: RMSE on held-out ratings that was set as a goal, mean over splits.
+    tried: settings of which `dpmf tune` chooses, at that ε in all, as it takes them.
     """
 
     data: str
@@ -20,11 +21,13 @@ class Case(NamedTuple):
     flags: tuple[tuple[str, str], ...] = ()
     must: float | None = None
     stretch: float | None = None
+    tried: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         more = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.flags)
-        return " ".join(part for part in (self.mechanism, more) if part)
+        tuned = f"tuned: {' '.join(self.tried)}" if self.tried else ""
+        return " ".join(part for part in (self.mechanism, more, tuned) if part)
 
 
 ML_10M_SIZE = "synthetic-69878x10677x9000000"
@@ -59,8 +62,26 @@ def _factors() -> tuple[Case, ...]:
     )
 
 
+def _tuned() -> tuple[Case, ...]:
+    """Defaults, each value that is tried by itself, and the private choice among them."""
+    settings = {
+        "als": ("rank", (0, 3, 5, 8)),
+        "gaussian-joint-noise": ("rank", (2, 5, 20)),
+    }
+    found = []
+    for data in ("ml-100k", "ml-1m"):
+        for mechanism, (name, values) in settings.items():
+            for epsilon in (1.0, 4.0, 20.0):
+                fixed = (((name, str(value)),) for value in values)
+                found += [Case(data, mechanism, epsilon, flags) for flags in ((), *fixed)]
+                tried = f"{name}={','.join(map(str, values))}"
+                found.append(Case(data, mechanism, epsilon, tried=(tried,)))
+    return tuple(found)
+
+
 # Name: (what it shows, its cases)
 TABLES: dict[str, tuple[str, tuple[Case, ...]]] = {
     "goals": ("the per-user recommender and ridge, beside the errors set as goals", _goals()),
     "factors": ("als beside means of the same price, on all data sets", _factors()),
+    "tuned": ("a private choice of the rank beside fixed ones, at the same price", _tuned()),
 }

@@ -15,6 +15,7 @@ from experiments.benchmark.cases import Case
 from experiments.cli import provenance
 from experiments.fit.command import Command, fit
 from experiments.fit.flags import with_flags_of
+from experiments.fit.tune import parsed
 from experiments.reproduce import store
 
 KIND = "fit"  # how the files of a store begin
@@ -22,20 +23,23 @@ KIND = "fit"  # how the files of a store begin
 
 def settings(case: Case, seed: int) -> dict[str, Any]:
     """What tells a run from others. seed: of the split and of the noise."""
-    return {
+    found = {
         "data": case.data,
         "mechanism": case.mechanism,
         "epsilon": case.epsilon,
         "flags": dict(case.flags),
         "seed": seed,
     }
+    return found | ({"tried": list(case.tried)} if case.tried else {})
 
 
 def fitted(case: Case, seed: int, *, data_dir: Path | None, devices: int | None) -> dict[str, Any]:
     """One fit, of which no model is kept: its errors, what it costs, and where it was computed.
 
-    Raises: as `dpmf fit` does.
+    Raises: as `dpmf fit` and `dpmf tune` do.
     """
+    if case.tried:
+        return tuned(case, seed, data_dir=data_dir)
     kind = with_flags_of(Command, case.mechanism)
     flags = {name: Path(value) if name == "item_features" else value for name, value in case.flags}
     with TemporaryDirectory() as folder:
@@ -65,6 +69,38 @@ def fitted(case: Case, seed: int, *, data_dir: Path | None, devices: int | None)
             name: guarantee[name] for name in ("status", "unit", "relation", "epsilon", "delta")
         },
         "chosen": result["settings"],
+        "seconds": seconds,
+        "commit": provenance.commit(),
+        "device": provenance.device(),
+    }
+
+
+def tuned(case: Case, seed: int, *, data_dir: Path | None) -> dict[str, Any]:
+    """The same of a private choice among settings, fitted on the same part of the ratings: of them
+    it holds a tenth out once more.
+    """
+    import dpmf_jax
+    from dpmf_jax.training.ratings import read
+    from dpmf_jax.training.resolve import flags_of, spec_named
+
+    spec = spec_named(case.mechanism)
+    flags = flags_of(spec, {})
+    train, test = read(spec, flags, case.data, data_dir=data_dir, split_seed=seed, seeded=True)
+    assert test is not None
+    started = time.perf_counter()
+    model = dpmf_jax.tune(
+        train, case.mechanism, parsed(case.tried), epsilon=case.epsilon, seed=seed
+    )
+    seconds = time.perf_counter() - started
+    found, guarantee = model.evaluate(test, k=10), model.guarantee.to_dict()
+    return {
+        "rmse": found["rmse"],
+        "ndcg_at_10": found["ndcg_at_k"],
+        "controls": {},
+        "promise": {
+            name: guarantee[name] for name in ("status", "unit", "relation", "epsilon", "delta")
+        },
+        "chosen": dict(model.settings),
         "seconds": seconds,
         "commit": provenance.commit(),
         "device": provenance.device(),

@@ -43,6 +43,10 @@ from experiments.cli import console, program_cache, settings
 # Name: (what it does, module:dataclass). `run` stands in the same module.
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit a model, price it, save it", "experiments.fit.command:Command"),
+    "tune": (
+        "fit several settings, release the best, at one price",
+        "experiments.fit.tune:Command",
+    ),
     "epsilon gaussian": (
         "Gaussian steps on all of the data",
         "experiments.epsilon.gaussian:Command",
@@ -180,8 +184,7 @@ Private factorisation of a ratings matrix: mechanisms, their prices, and audits 
 
 {chr(10).join(lines)}
 
-dpmf COMMAND --help lists a command's flags. Start with: dpmf demo
-dpmf --version prints the version; --debug shows tracebacks."""
+dpmf COMMAND --help lists its flags; --version; --debug shows tracebacks. Start with: dpmf demo"""
 
 
 def group_usage(group: str) -> str:

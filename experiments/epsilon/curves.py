@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accounting.loss import BestOf
 from dpmf_jax.errors import UsageError
 from experiments.epsilon import report
 from experiments.epsilon.flags import LARGEST_COUNT
@@ -43,8 +44,9 @@ def draw(
 ) -> list[str]:
     """Writes epsilon-steps.svg, .csv and delta-epsilon.svg, .csv; returns their paths.
 
-    The first pair prices 1 to twice the steps of the release, at its δ. The second prices its steps
-    at powers of ten of δ. Pure rounds are priced by their optimal composition (for a single round
+    The first pair prices 1 to twice the steps of the release, at its δ; it is left out for the best
+    of several runs, which has no fewer steps. The second prices its steps at powers of ten of δ.
+    Pure rounds are priced by their optimal composition (for a single round
     δ = (e^ε₀ − e^ε)/(1 + e^ε₀)), and by their sum at δ = 0.
 
     Args:
@@ -89,20 +91,26 @@ def draw(
 
         return at
 
-    by_steps = [(count, prices(count)(delta)) for count in _counts(steps, points, most)]
+    by_steps = []
+    if not any(isinstance(phase, BestOf) for phase in losses(steps)):
+        by_steps = [(count, prices(count)(delta)) for count in _counts(steps, points, most)]
     of_release = prices(steps)
     by_delta = [(at, of_release(at)) for at in _deltas(losses(steps), delta, accountants)]
     subtitle = f"{title}\n{guarantee.status}, unit: one {guarantee.unit}\n{guarantee.relation}"
-    texts = {
-        "epsilon-steps.svg": _plot(
-            "epsilon-steps",
-            by_steps,
-            f"ε at δ = {report.delta_text(delta)}, {subtitle}",
-            x=f"number of {noun}s {letter}",
-            y="ε",
-            mark=steps,
-        ),
-        "epsilon-steps.csv": _csv(f"{noun}s", by_steps),
+    texts = {}
+    if by_steps:
+        texts = {
+            "epsilon-steps.svg": _plot(
+                "epsilon-steps",
+                by_steps,
+                f"ε at δ = {report.delta_text(delta)}, {subtitle}",
+                x=f"number of {noun}s {letter}",
+                y="ε",
+                mark=steps,
+            ),
+            "epsilon-steps.csv": _csv(f"{noun}s", by_steps),
+        }
+    texts |= {
         "delta-epsilon.svg": _plot(
             "delta-epsilon",
             by_delta,

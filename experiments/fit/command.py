@@ -146,7 +146,7 @@ def fit(command: Command) -> dict[str, Any]:
     names = ("holdout_users",) if spec.implicit else ("test_fraction", "split")
     settings |= {name: getattr(command, name) for name in (*names, "split_seed")}
     mechanism, steps = phases[-1]
-    out = command.resume or command.out or new_folder(command)
+    out = command.resume or command.out or new_folder(command.data, command.mechanism)
     judge, controls = None, names_of("none")
     if spec.implicit:
         judge = implicit_controls.judge(train, test, command.controls, seed=command.split_seed)
@@ -285,11 +285,11 @@ def enter(out: Path, model: Any, data: str) -> str | None:
     return str(ledger.ledger_path())
 
 
-def new_folder(command: Command) -> Path:
+def new_folder(data: str | None, mechanism: str) -> Path:
     """The first free runs/NAME-MECHANISM-N."""
-    stem = Path(command.data or "run").name.split(".")[0]
+    stem = Path(data or "run").name.split(".")[0]
     for number in itertools.count(1):
-        folder = Path("runs") / f"{stem}-{command.mechanism}-{number}"
+        folder = Path("runs") / f"{stem}-{mechanism}-{number}"
         if not folder.exists():
             return folder
     raise AssertionError

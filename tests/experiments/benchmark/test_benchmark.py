@@ -8,6 +8,7 @@ import pytest
 from experiments.benchmark import cases, command, runs
 from experiments.benchmark.cases import Case
 from experiments.cli import main as cli
+from experiments.fit.tune import parsed
 from tests.cases.fit import run
 
 SMALL = "synthetic-40x20x300"
@@ -41,6 +42,34 @@ def test_factors_stand_beside_means_on_every_data_set():
         pairs[one.data, one.epsilon].add(one.mechanism)
     assert len(pairs) == 15
     assert all(found == {"means", "als"} for found in pairs.values())
+
+
+def test_a_choice_stands_beside_each_setting_by_itself_and_the_default():
+    tables = cases.TABLES["tuned"][1]
+    for choice in (one for one in tables if one.tried):
+        ((name, values),) = parsed(choice.tried).items()
+        beside = [
+            dict(one.flags)
+            for one in tables
+            if not one.tried
+            and (one.data, one.mechanism, one.epsilon)
+            == (choice.data, choice.mechanism, choice.epsilon)
+        ]
+        assert beside == [{}, *({name: str(value)} for value in values)]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_choice_is_made_on_what_a_fit_of_the_same_split_learns_from(tiny):
+    fixed = Case(SMALL, "als", 4.0, (("rank", 0),))
+    choice = Case(SMALL, "als", 4.0, tried=("rank=0,2",))
+    one = runs.fitted(choice, 1, data_dir=None, devices=1)
+    other = runs.fitted(fixed, 1, data_dir=None, devices=1)
+    assert one["promise"]["epsilon"] <= other["promise"]["epsilon"] == 4.0
+    assert one["promise"]["unit"] == other["promise"]["unit"] == "user"
+    assert one["chosen"]["tuned"]["chosen"]["rank"] in (0, 2)
+    assert one["rmse"] == pytest.approx(other["rmse"], abs=0.5)
+    assert runs.settings(choice, 1)["tried"] == ["rank=0,2"]
+    assert "tried" not in runs.settings(fixed, 1)
 
 
 @pytest.mark.usefixtures("quick_compilation")
