@@ -129,9 +129,15 @@ def read(command: Command, data: str | None) -> Ratings:
     return fit_ratings.read(_fit_flags(command, data))[0]
 
 
+class _FitOfAFile(fit_command.Command):
+    """Flags of `dpmf fit`, also for a mechanism in a file, which that command does not train."""
+
+    FILES = True
+
+
 def _fit_flags(command: Command, data: str | None) -> fit_command.Command:
     """The same settings as flags of `dpmf fit`, all ratings in training."""
-    kind = with_flags_of(fit_command.Command, command.mechanism)
+    kind = with_flags_of(_FitOfAFile, command.mechanism)
     shared = {field.name for field in dataclasses.fields(kind)} - {"seed", "data", "json"}
     values = {name: value for name, value in vars(command).items() if name in shared}
     return kind(data=data, test_fraction=0.0, seed=command.seed, **values)

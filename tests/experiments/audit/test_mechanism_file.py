@@ -10,6 +10,7 @@ from dpmf_jax.errors import UsageError
 from experiments.cli import main as cli
 from experiments.fit import mechanism_file
 from tests.cases import CHECKOUT
+from tests.cases.fit import RANGE
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "elsewhere")
 
@@ -59,6 +60,14 @@ def test_nothing_of_the_example_is_violated(capsys):
     assert "violated" not in found.values()
     for _, _, finding in MISTAKES:
         assert found[finding] == "consistent"
+
+
+@pytest.mark.parametrize("data", [["mine.csv", *RANGE], ["synthetic-40x20x300"]])
+def test_it_is_tried_on_ratings_that_are_named(capsys, data):
+    Path("item_means.py").write_text(EXAMPLE)
+    code, out, err = run(capsys, *ONE_STEP, "--only", "sensitivity", *data)
+    assert code == 0, err
+    assert set(verdicts(out).values()) == {"consistent"}
 
 
 @pytest.mark.seconds
