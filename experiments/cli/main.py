@@ -31,6 +31,7 @@ import re
 import shlex
 import sys
 import textwrap
+import typing
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -292,7 +293,7 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
         with redirect_stderr(said):
             return tyro.cli(
                 command,
-                args=words,
+                args=_pairs_last(words, command),
                 prog=f"dpmf {name}",
                 default=defaults,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
@@ -301,6 +302,26 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
         if ended.code in (0, None):
             raise
         raise _usage_error(said.getvalue(), name) from None
+
+
+def _pairs_last(words: Sequence[str], command: type) -> list[str]:
+    """The words with flags of so many values, such as --rating-range, at the end: the parser would
+    take the word behind them for one more value.
+    """
+    sizes = {}
+    for name, hint in typing.get_type_hints(command).items():
+        for part in typing.get_args(hint):
+            values = typing.get_args(part) if typing.get_origin(part) is tuple else ()
+            if values and values[-1] is not Ellipsis:
+                sizes[f"--{name.replace('_', '-')}"] = 1 + len(values)
+    kept, moved, rest = [], [], list(words)
+    while rest:
+        size = sizes.get(rest[0], 1)
+        ends = (place for place, word in enumerate(rest) if place and word.startswith("--"))
+        size = min(size, next(ends, size))
+        (moved if rest[0] in sizes else kept).extend(rest[:size])
+        del rest[:size]
+    return kept + moved
 
 
 def _usage_error(said: str, name: str) -> UsageError:

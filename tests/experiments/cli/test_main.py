@@ -265,3 +265,25 @@ def test_choices_come_in_order_and_none_is_not_one(capsys):
         f"error: invalid choice 'nothing' for argument 'what'. Expected one of {choices}."
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mine.csv", "--rating-range", "1", "5", "--seed", "3"],
+        ["--rating-range", "1", "5", "mine.csv", "--seed", "3"],
+        ["--seed", "3", "--rating-range", "-1", "5", "mine.csv"],
+    ],
+)
+def test_a_file_may_stand_behind_a_flag_of_two_values(words):
+    from experiments.fit.command import Command
+
+    made = cli.parse("fit", Command, words)
+    assert (made.data, made.seed, made.rating_range[1]) == ("mine.csv", 3, 5.0)
+
+
+def test_one_value_of_two_is_told(dpmf):
+    code, _, err = dpmf("fit", "mine.csv", "--rating-range", "1", "--seed", "3")
+    assert code == 2
+    assert "--rating-range" in err
+    assert "Traceback" not in err
