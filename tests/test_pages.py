@@ -16,7 +16,7 @@ from tests.cases import CHECKOUT
 
 PAGES = sorted(
     str(path.relative_to(CHECKOUT))
-    for path in (CHECKOUT, CHECKOUT / "docs", CHECKOUT / "docs" / "results")
+    for path in (CHECKOUT, *(CHECKOUT / "docs" / name for name in ("", "results", "tutorials")))
     for path in path.glob("*.md")
 )
 
@@ -24,7 +24,7 @@ PAGES = sorted(
 def blocks(page, *languages):
     """The code of the page's blocks in one of these languages; "" is a block that names none."""
     text = (CHECKOUT / page).read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```([^\n`]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [code for language, code in found if language in languages]
 
 
@@ -133,3 +133,14 @@ def test_the_python_of_a_page_runs(page, least, names, capsys):
         exec(compile(code, page, "exec"), names)
     assert "proved" in capsys.readouterr().out
     assert Path("my-model/model.json").exists()
+
+
+def test_every_row_of_the_table_of_features_has_a_test_that_is_there():
+    text = (CHECKOUT / "docs" / "features.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        assert len(row) == 7, row
+        assert all(cell.strip() for cell in row), row
+        file, _, name = row[-1].strip().strip("`").partition("::")
+        assert f"\ndef {name}(" in (CHECKOUT / file).read_text(encoding="utf-8"), row

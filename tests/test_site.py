@@ -44,6 +44,15 @@ def test_tutorials_show_what_their_code_prints(site):
 
 
 @pytest.mark.slow
+def test_an_audit_says_violated_of_every_pitfall_and_of_nothing_sound(site):
+    page = (site / "docs" / "pitfalls.html").read_text(encoding="utf-8")
+    sound, *broken = page.split('<section id="')[2:]
+    sound, *broken = [part for part in (sound, *broken) if "cell_output" in part]
+    del sound
+    assert len(broken) >= 9
+
+
+@pytest.mark.slow
 def test_nothing_is_fetched_and_what_a_page_links_to_is_there(site):
     pages = [*site.rglob("*.html")]
     assert len(pages) > 40
