@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 from scipy import stats
 
 import dpmf_jax
-from accounting import loss, repetition
+from accounting import gaussian, loss, repetition
 from accounting.loss import BestOf
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import tune
+from tests.cases import CHECKOUT
 from tests.cases.ratings import share
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "books")
@@ -139,6 +141,19 @@ def rho_of_a_fit(changed, epsilon) -> float:
     )
     assert fitted.guarantee.rho is not None
     return fitted.guarantee.rho
+
+
+def test_the_page_says_what_a_run_has_of_the_whole():
+    text = (CHECKOUT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    told = [(float(whole), 5.0, 0.0, float(run)) for whole, run in rows]
+    told += [(4.0, 10.0, 0.0, 2.20), (4.0, 2.0, 0.0, 2.81), (4.0, 5.0, 1.0, 2.05)]
+    assert "ten on average a run has 2.20 of 4, with two 2.81" in text
+    assert "a run has 2.05 of 4" in text
+    for whole, mean, shape, run in told:
+        rho = tune._rho_of_a_run(whole, 1e-5, repetition.stop_for(mean, shape), shape)
+        assert 0 <= gaussian.epsilon_exact(rho, 1e-5) - run < 0.01
 
 
 def test_the_scores_have_the_noise_that_is_priced():
