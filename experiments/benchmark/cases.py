@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Case(NamedTuple):
@@ -18,7 +18,7 @@ class Case(NamedTuple):
     data: str
     mechanism: str
     epsilon: float
-    flags: tuple[tuple[str, str], ...] = ()
+    flags: tuple[tuple[str, Any], ...] = ()
     must: float | None = None
     stretch: float | None = None
     tried: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def _tuned() -> tuple[Case, ...]:
     for data in ("ml-100k", "ml-1m"):
         for mechanism, (name, values) in settings.items():
             for epsilon in (1.0, 4.0, 20.0):
-                fixed = (((name, str(value)),) for value in values)
+                fixed = (((name, value),) for value in values)
                 found += [Case(data, mechanism, epsilon, flags) for flags in ((), *fixed)]
                 tried = f"{name}={','.join(map(str, values))}"
                 found.append(Case(data, mechanism, epsilon, tried=(tried,)))

@@ -55,7 +55,7 @@ def test_a_choice_stands_beside_each_setting_by_itself_and_the_default():
             and (one.data, one.mechanism, one.epsilon)
             == (choice.data, choice.mechanism, choice.epsilon)
         ]
-        assert beside == [{}, *({name: str(value)} for value in values)]
+        assert beside == [{}, *({name: value} for value in values)]
 
 
 @pytest.mark.usefixtures("quick_compilation")
