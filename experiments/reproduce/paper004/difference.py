@@ -21,7 +21,7 @@ from experiments.reproduce.comparison import mean
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper004.runs import Run, promise
-from experiments.reproduce.paper004.table import RANK, REGULARIZATION, SEEDS
+from experiments.reproduce.paper004.table import RANK, REGULARIZATION
 
 ERROR = {"users": 8_000, "items": 400, "q": 40}  # where one is varied, the others
 ERROR_OVER = {
@@ -44,14 +44,14 @@ def errors(bench: Bench) -> Outcome:
             name = f"{algorithm}, over {over}"
             for value in values:
                 sizes = ERROR | {over: value}
-                differences = [_error(sizes, algorithm == "GD-DR", seed) for seed in SEEDS]
+                differences = [_error(sizes, algorithm == "GD-DR", seed) for seed in bench.seeds]
                 steps = {"step": ERROR_ROUNDS, "num_steps": ERROR_ROUNDS}
                 outcome.row(name, "error", "end", float(value), differences, **steps)
                 bench.say(f"004/error: {name} = {value}: {mean(differences):.4g}")
             config = _error_config(ERROR | {over: values[0]}, algorithm == "GD-DR")
             run = Run("gd" if algorithm == "GD" else "gd-dr", config, 0, (ERROR_ROUNDS,))
             headline, settings = promise(run, ERROR["items"]), dataclasses.asdict(config)
-            outcome.setting(name, None, algorithm, headline, SEEDS, config=settings)
+            outcome.setting(name, None, algorithm, headline, bench.seeds, config=settings)
     return outcome
 
 

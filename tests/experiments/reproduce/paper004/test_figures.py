@@ -18,6 +18,7 @@ from experiments.reproduce import page as shared
 from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper004 import (
     claims,
+    difference,
     figures,
     measurements,
     page,
@@ -292,6 +293,16 @@ def test_exponents_are_held_to_the_theorem():
 
     assert verdicts(stored_rows(-0.5))["theorem 2, n"] == "reproduced"
     assert verdicts(stored_rows(-0.3))["theorem 2, n"] == "not reproduced"
+
+
+@pytest.mark.seconds
+def test_the_distance_from_exact_sums_is_of_the_seeds_that_were_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setattr(difference, "ERROR", {"users": 60, "items": 45, "q": 10})
+    monkeypatch.setattr(difference, "ERROR_OVER", {"users": (60,)})
+    for seeds in ((1,), (1, 2)):
+        outcome = difference.errors(Bench(None, tmp_path, seeds, lambda what: None))
+        assert [len(row.values) for row in outcome.rows] == [len(seeds)] * 2
+        assert all(tuple(setting["seeds"]) == seeds for setting in outcome.settings)
 
 
 def test_without_rows_only_what_needs_none_is_judged():
