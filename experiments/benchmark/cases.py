@@ -64,17 +64,14 @@ def _factors() -> tuple[Case, ...]:
 
 def _tuned() -> tuple[Case, ...]:
     """Defaults, each value that is tried by itself, and the private choice among them."""
-    settings = {
-        "als": ("rank", (0, 3, 5, 8)),
-        "gaussian-joint-noise": ("rank", (2, 5, 20)),
-    }
+    settings = (("als", (4.0, 20.0), (0, 3, 8)), ("gaussian-joint-noise", (4.0,), (2, 20)))
     found = []
     for data in ("ml-100k", "ml-1m"):
-        for mechanism, (name, values) in settings.items():
-            for epsilon in (1.0, 4.0, 20.0):
-                fixed = (((name, value),) for value in values)
+        for mechanism, epsilons, ranks in settings:
+            for epsilon in epsilons:
+                fixed = ((("rank", rank),) for rank in ranks)
                 found += [Case(data, mechanism, epsilon, flags) for flags in ((), *fixed)]
-                tried = f"{name}={','.join(map(str, values))}"
+                tried = f"rank={','.join(map(str, ranks))}"
                 found.append(Case(data, mechanism, epsilon, tried=(tried,)))
     return tuple(found)
 
