@@ -69,6 +69,7 @@ def delta_of_the_best(rho: float, law: tuple[float, float], epsilon: float) -> f
     return max(float(integrate.simpson(np.maximum(gap, 0.0), x=x)) for gap in gaps)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("rho", [0.05, 0.5])
 def test_the_price_holds_for_the_largest_of_several_scores(rho, law):

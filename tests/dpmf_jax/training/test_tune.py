@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import accounting
 import dpmf_jax
 from accounting import gaussian, loss, repetition
 from accounting.loss import BestOf
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.protocol import Factors
-from dpmf_jax.training import tune
+from dpmf_jax.training import resolve, tune
 from tests.cases import CHECKOUT
 from tests.cases.ratings import share
 
@@ -122,6 +123,7 @@ def test_the_price_is_the_one_that_was_asked_for(tuned):
     assert tune.SCORED in guarantee.released
 
 
+@pytest.mark.seconds
 def test_no_run_spends_more_than_the_statement_says():
     made = dpmf_jax.tune(ratings(), "als", {"rank": [0, 1, 2], "steps": [1, 3]}, epsilon=4, seed=1)
     (choice,) = made.guarantee.losses
@@ -136,11 +138,13 @@ def test_no_run_spends_more_than_the_statement_says():
 
 
 def rho_of_a_fit(changed, epsilon) -> float:
-    fitted = dpmf_jax.fit(
-        ratings(), "als", seed=1, epsilon=epsilon, controls="none", test_fraction=0.1, **changed
-    )
-    assert fitted.guarantee.rho is not None
-    return fitted.guarantee.rho
+    """What `dpmf fit` would spend with these settings."""
+    spec = resolve.spec_named("als")
+    flags = resolve.flags_of(spec, {**changed, "epsilon": epsilon})
+    phases, _ = resolve.phases_and_settings(spec, flags, ratings())
+    rho = accounting.compose(*(one.guarantee(steps) for one, steps in phases)).rho
+    assert rho is not None
+    return rho
 
 
 def test_the_page_says_what_a_run_has_of_the_whole():
@@ -156,6 +160,7 @@ def test_the_page_says_what_a_run_has_of_the_whole():
         assert 0 <= gaussian.epsilon_exact(rho, 1e-5) - run < 0.01
 
 
+@pytest.mark.seconds
 def test_the_scores_have_the_noise_that_is_priced():
     """The released score less the true one, over many seeds, is normal with that scale."""
     made = [
@@ -176,6 +181,7 @@ def test_the_scores_have_the_noise_that_is_priced():
     assert stats.chi2.cdf(np.sum(np.square(gaps)), len(gaps)) > 1e-4
 
 
+@pytest.mark.seconds
 def test_a_release_of_ratings_is_priced_per_user_too():
     made = dpmf_jax.tune(
         ratings(), "gaussian-joint-noise", {"rank": [1, 2]}, epsilon=4.0, steps=2, seed=3
@@ -189,6 +195,7 @@ def test_a_release_of_ratings_is_priced_per_user_too():
 # --- what is chosen
 
 
+@pytest.mark.seconds
 def test_what_a_fit_held_out_leaves_something_to_score_on():
     train, _ = splits.by_pair(ratings(), fraction=0.1, seed=0)
     made = dpmf_jax.tune(train, "als", GRID, runs=1.0, **QUICK)
@@ -212,6 +219,7 @@ def test_the_model_is_a_fit_of_what_was_chosen_on_what_was_not_held_out(tuned):
     np.testing.assert_array_equal(tuned.seen[1], train.item)
 
 
+@pytest.mark.seconds
 def test_with_next_to_no_noise_it_finds_the_better_settings():
     """A step of 1e-6 learns nothing; with these seeds both are tried."""
     lifelike = synthetic.generate(num_users=80, num_items=30, num_ratings=1100, rank=2, seed=1)
@@ -238,6 +246,7 @@ def test_a_saved_model_says_what_was_tried(tuned, tmp_path):
     assert "secret number of runs" in (tmp_path / "model" / "PRIVACY.md").read_text()
 
 
+@pytest.mark.seconds
 def test_a_release_is_entered_in_the_ledger_with_its_whole_price():
     from dpmf_jax.models import ledger
 

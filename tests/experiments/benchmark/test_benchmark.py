@@ -58,6 +58,7 @@ def test_a_choice_stands_beside_each_setting_by_itself_and_the_default():
         assert beside == [{}, *({name: value} for value in values)]
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_choice_is_made_on_what_a_fit_of_the_same_split_learns_from(tiny):
     fixed = Case(SMALL, "als", 4.0, (("rank", 0),))
