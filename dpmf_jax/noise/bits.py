@@ -25,6 +25,7 @@ def public_words(key: jax.Array) -> Words:
     return Words(drawn[0], drawn[1])
 
 
+@jax.jit
 def threefry(key: Words, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Both words of Threefry-2x32 with 20 rounds, as jax.random has it.
 

@@ -126,6 +126,7 @@ def _cut(variance: Fraction) -> tuple[int, Fraction]:
 # --- drawing
 
 
+@functools.partial(jax.jit, static_argnames="shape")
 def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32[shape], independent: the noise itself, mod 2^32. Spends `key`.
 
