@@ -133,6 +133,12 @@ def tune(
     reading["rating_range"] = rating_range
     with by_name.words_of_python():
         resolve.check_population(population)
+        if out is not None and (Path(out) / "model.json").exists():
+            raise UsageError(
+                "there is a model already, and a save never overwrites",
+                where=str(out),
+                fix="choose another (--out)",
+            )
         spec = _tunable(resolve.spec_named(resolve.DEFAULT if mechanism is None else mechanism))
         public = settings.pop(spec.public, None) if spec.public else None
         public = Path(public) if isinstance(public, str) else public

@@ -239,6 +239,14 @@ def test_with_next_to_no_noise_it_finds_the_better_settings():
         assert made.settings["tuned"]["chosen"] == {"learning_rate": 1e-2}
 
 
+def test_a_folder_that_holds_a_model_is_refused_before_anything_is_spent(tuned, tmp_path):
+    tuned.save(tmp_path / "model")
+    begun = []
+    with pytest.raises(UsageError, match="there is a model already"):
+        dpmf_jax.tune(ratings(), "als", GRID, out=tmp_path / "model", report=begun.append, **QUICK)
+    assert begun == []
+
+
 def test_a_saved_model_says_what_was_tried(tuned, tmp_path):
     loaded = dpmf_jax.load_model(tuned.save(tmp_path / "model").path)
     assert loaded.guarantee == tuned.guarantee
