@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import loss
-from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian
+from accounting.loss import Approximate, BestOf, Gaussian, Loss, Pure, SubsampledGaussian
 
 counts = st.integers(1, 10_000)
 gaussians = st.builds(
@@ -35,7 +35,19 @@ approximates = st.builds(
     delta=st.sampled_from([1e-6, 1e-9]),
     num_steps=st.integers(1, 99),
 )
-losses = st.lists(st.one_of(gaussians, sampled, pures, approximates), max_size=6)
+choices = st.builds(
+    BestOf,
+    run=st.lists(
+        st.builds(
+            Gaussian, noise_multiplier=st.sampled_from([1.0, 3.0]), num_steps=st.integers(1, 9)
+        ),
+        min_size=1,
+        max_size=2,
+    ).map(tuple),
+    stop=st.sampled_from([0.1, 1.0]),
+    shape=st.sampled_from([0.0, 1.0]),
+)
+losses = st.lists(st.one_of(gaussians, sampled, pures, approximates, choices), max_size=6)
 
 
 @given(losses)
@@ -102,8 +114,11 @@ GOOD: dict[type, dict] = {
     SubsampledGaussian: {"noise_multiplier": 1.0, "sampling_rate": 0.5, "num_steps": 1},
     Pure: {"epsilon": 1.0, "num_rounds": 1},
     Approximate: {"epsilon": 1.0, "delta": 1e-6, "num_steps": 1},
+    BestOf: {"run": (Gaussian(noise_multiplier=1.0, num_steps=1),), "stop": 0.5, "shape": 0.0},
 }
 BAD = {
+    "stop": (0.0, -0.1, 1.1, math.nan),
+    "shape": (-1.0, math.inf, math.nan),
     "noise_multiplier": (0.0, -1.0, math.inf, math.nan),
     "num_steps": (-1,),
     "num_rounds": (0, -1),
