@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accounting import gaussian, guards, mixture, repetition
+from accounting import pure as pure_losses
 from accounting.loss import (
     Approximate,
     BestOf,
@@ -335,7 +336,7 @@ def _extra_divergence(
     and of the best of several runs, which it prices at the λ of its orders only.
     """
     divergences = [
-        loss.num_rounds * _randomised_response_divergence(loss.epsilon / loss.num_rounds, order)
+        loss.num_rounds * pure_losses.divergence(loss.epsilon / loss.num_rounds, order)
         for loss in pure
     ]
     divergences += [
@@ -355,24 +356,6 @@ def _rounding(order: float, z: float, q: float) -> float:
     exponents = math.lgamma(order + 1) + order * (1 - math.log(q)) + (order / z) ** 2
     sampled = order * math.log1p(q * math.exp(min(700.0, (order - 1) / (2 * z * z))))
     return 1e-15 * exponents * min(1.0, math.expm1(min(1.0, sampled))) / (order - 1)
-
-
-def _randomised_response_divergence(epsilon: float, order: float) -> float:
-    """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1): Rényi's divergence of randomised response at order α.
-
-    The answers have odds e^ε and e^−ε.
-    """
-    if order * epsilon > 1:  # ln(e^(αε) + e^((1−α)ε)) − ln(1 + e^ε), without overflow
-        large = (
-            epsilon * (order - 1)
-            + math.log1p(math.exp((1 - 2 * order) * epsilon))
-            - math.log1p(math.exp(-epsilon))
-        )
-        return min(epsilon, large / (order - 1))
-    half = epsilon / 2
-    return math.log1p(
-        2 * math.sinh(order * half) * math.sinh((order - 1) * half) / math.cosh(half)
-    ) / (order - 1)
 
 
 _PARTS = (0.25, 0.5, 0.75)

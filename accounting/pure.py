@@ -221,3 +221,21 @@ def _rounds_of_sum(value: int) -> int:
             f"num_rounds must be at most {ROUNDS_LIMIT} at a positive delta, got {count}"
         )
     return count
+
+
+def divergence(epsilon: float, order: float) -> float:
+    """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1): Rényi's divergence of randomised response at order α.
+
+    The answers have odds e^ε and e^−ε.
+    """
+    if order * epsilon > 1:  # ln(e^(αε) + e^((1−α)ε)) − ln(1 + e^ε), without overflow
+        large = (
+            epsilon * (order - 1)
+            + math.log1p(math.exp((1 - 2 * order) * epsilon))
+            - math.log1p(math.exp(-epsilon))
+        )
+        return min(epsilon, large / (order - 1))
+    half = epsilon / 2
+    return math.log1p(
+        2 * math.sinh(order * half) * math.sinh((order - 1) * half) / math.cosh(half)
+    ) / (order - 1)

@@ -48,7 +48,7 @@ def _round(number: jax.Array, rows: tuple[jax.Array, ...]) -> tuple[jax.Array, .
     """A round on the columns of the 4 x 4 state, turned so that the next one's are columns too: an
     even round is followed by one on the diagonals.
 
-    Where a row begins is a number, and not two programs: half as much to compile.
+    Where a row begins is a number, so both kinds of round are one program.
     """
     a, b, c, d = _quarter_rounds(*rows)
     by = jnp.where(number % 2 == 0, 1, 3)

@@ -1,9 +1,9 @@
 """Choosing settings privately: the best of a random number of runs, by a score with noise.
 
 Each run draws its settings from those that are given, each as likely, fits nine tenths of the
-ratings, and is scored on the others. The scores have noise, and only the run of the best one is
-released. `accounting.repetition` prices that: the release costs little more than one run and its
-score, however many settings there are.
+ratings, and is scored on the others (`scored_runs`). The scores have noise, and only the run of the
+best one is released. `accounting.repetition` prices that, at the same price however many settings
+there are.
 
 The score is a sum over users of a part of each user's own: her mean squared error on what is held
 out, at most the square of half the range. Her predictions follow from what is released and from her
@@ -15,9 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,12 +30,11 @@ from dpmf_jax.data import frames, splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import PrivacyError, UsageError, usage_errors
 from dpmf_jax.models.model import Model
-from dpmf_jax.noise import keys, whole
-from dpmf_jax.protocol import Factors, Phase
+from dpmf_jax.noise import whole
+from dpmf_jax.protocol import Phase
 from dpmf_jax.training import by_name, resolve
-from dpmf_jax.training import fit as fitting
 from dpmf_jax.training import ratings as training_ratings
-from dpmf_jax.training.measure import Diverged
+from dpmf_jax.training.scored_runs import Score, best
 
 if TYPE_CHECKING:
     from dpmf_jax.mechanisms.spec import Spec
@@ -55,25 +52,6 @@ ASSUMED = (
     "the settings that were tried, and how many runs there are on average, were fixed without"
     " looking at the ratings; the number of runs stays secret, and so do the other runs"
 )
-
-
-class Score(NamedTuple):
-    """How runs are scored.
-
-    parts: int, S; each user's part of the score is a whole number from 0 to S.
-    scale: σ of the noise, in the same unit, a number that float32 has.
-    largest: the mean squared error that counts S, in squared rating units.
-    """
-
-    parts: int
-    scale: float
-    largest: float
-
-    @property
-    def loss(self) -> Gaussian:
-        """What a score spends. A user who changes m ratings changes one part, as for one."""
-        z = math.nextafter(self.scale / self.parts, 0.0)
-        return Gaussian(noise_multiplier=z, num_steps=1, distance=whole.DISTANCE)
 
 
 class Candidate(NamedTuple):
@@ -165,7 +143,9 @@ def tune(
             raise UsageError("no rating is held out", fix="hold out more (--holdout)")
         make = partial(_candidate, spec, settings, train, public)
         plan = _plan(make, spec, tried, train, epsilon, (runs, shape), score_share)
-        model, score = _best(plan, train, scored, seed, report)
+        tries = [(one.phases, one.settings) for one in plan.candidates]
+        law = plan.stop, plan.shape
+        model, score = best(tries, plan.score, law, train, scored, seed, report)
         tuned = {
             "epsilon": float(epsilon),
             "run_epsilon": plan.run_epsilon,
@@ -405,115 +385,3 @@ def _check_alike(guarantees: Sequence[Guarantee]) -> None:
                 f"the settings to try differ in what they promise ({name})",
                 fix="tune settings that change no promise, such as rank",
             )
-
-
-# --- the runs
-
-
-class _Scored(NamedTuple):
-    """A run: the place of its settings, and its noisy score in parts; the smaller the better."""
-
-    candidate: int
-    noisy: int
-
-
-def _best(
-    plan: _Plan,
-    train: Ratings,
-    scored: Ratings,
-    seed: int | None,
-    report: Callable[[str], None],
-) -> tuple[Model, _Scored]:
-    """The model of the run with the best noisy score, and that score.
-
-    Raises: Diverged where that run has no model.
-    """
-    draw = _Draws(seed)
-    best: tuple[Model | Diverged, _Scored] | None = None
-    for number in range(number_of_runs(draw.happens, plan.stop, plan.shape)):
-        place = draw.below(len(plan.candidates))
-        candidate = plan.candidates[place]
-        report("a run begins")
-        *earlier, (mechanism, steps) = candidate.phases
-        made: Model | Diverged
-        try:
-            made = fitting.fit(
-                train,
-                mechanism,
-                num_steps=steps,
-                earlier=earlier,
-                seed=None if seed is None else seed + number,
-                settings=candidate.settings,
-            )
-            parts = score_parts(made.all_factors(), scored, plan.score)
-        except Diverged as error:
-            made, parts = (
-                error,
-                plan.score.parts * np.bincount(scored.user, minlength=1).astype(bool),
-            )
-        noisy = int(np.sum(parts, dtype=np.int64)) + draw.noise(plan.score.scale)
-        if best is None or noisy < best[1].noisy:
-            best = made, _Scored(place, noisy)
-    assert best is not None  # there is one run at least
-    made, score = best
-    if isinstance(made, Diverged):
-        raise made
-    return made, score
-
-
-def score_parts(factors: Factors, scored: Ratings, score: Score) -> np.ndarray:
-    """int64[users]: each user's part of the score, from 0 to S; 0 where nothing is held out.
-
-    A user's part is computed of her own rows, by the same operations whatever others have.
-    """
-    users, items = (
-        np.asarray(part, np.float64) for part in (factors.user_factors, factors.item_factors)
-    )
-    center = np.broadcast_to(np.asarray(factors.center, np.float64), (len(items),))
-    predicted = center[scored.item]
-    with np.errstate(invalid="ignore", over="ignore"):  # a user's own, and counted as the worst
-        for k in range(users.shape[1]):
-            predicted = predicted + users[scored.user, k] * items[scored.item, k]
-    low, high = scored.rating_range
-    errors = (np.clip(predicted, low, high) - scored.value) ** 2
-    number = np.bincount(scored.user, minlength=scored.num_users)
-    total = np.bincount(scored.user, weights=errors, minlength=scored.num_users)
-    share = np.where(number > 0, total / np.maximum(number, 1), 0.0) / score.largest
-    share = np.where(np.isnan(share), 1.0, share)
-    return np.rint(score.parts * np.clip(share, 0.0, 1.0)).astype(np.int64)
-
-
-class _Draws:
-    """What is chosen at random: by the operating system, or by a seed."""
-
-    def __init__(self, seed: int | None):
-        self._seeded = seed is not None
-        self._random = random.SystemRandom() if seed is None else random.Random(f"tune {seed}")
-
-    def below(self, limit: int) -> int:
-        return self._random.randrange(limit)
-
-    def happens(self, probability: Fraction) -> bool:
-        return self.below(probability.denominator) < probability.numerator
-
-    def noise(self, scale: float) -> int:
-        """⌊N(0, scale²)⌉."""
-        key = keys.from_seed(self.below(2**63)) if self._seeded else keys.from_operating_system()
-        drawn = whole.rounded_normal(scale).sample(key, np.zeros(1, np.uint32))
-        return int(np.asarray(drawn).astype(np.int32)[0])
-
-
-def number_of_runs(happens: Callable[[Fraction], bool], stop: float, shape: float) -> int:
-    """K, by the law of `accounting.repetition` to the last bit, for shapes up to 1.
-
-    A number from the geometric law is kept with probability Π_{0 < l < k} (l + η)/(l + 1).
-
-    happens: (probability) -> whether something of that probability happens.
-    """
-    ends, eta = Fraction(stop), Fraction(shape)
-    while True:
-        k = 1
-        while not happens(ends):
-            k += 1
-        if all(happens((place + eta) / (place + 1)) for place in range(1, k)):
-            return k

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from accounting import composition, gaussian, mixture
+from accounting import composition, gaussian, mixture, pure
 from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 
 DELTA = 1e-5
@@ -346,7 +346,7 @@ def test_renyi_divergence_of_randomised_response(epsilon, order):
         e, a = mpmath.mpf(epsilon), mpmath.mpf(order)
         p = 1 / (1 + mpmath.exp(-e))
         true = mpmath.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
-    assert composition._randomised_response_divergence(epsilon, order) == pytest.approx(
+    assert pure.divergence(epsilon, order) == pytest.approx(
         float(true), rel=1e-9
     )
 

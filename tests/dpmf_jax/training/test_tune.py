@@ -16,7 +16,7 @@ from accounting.loss import BestOf
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.protocol import Factors
-from dpmf_jax.training import resolve, tune
+from dpmf_jax.training import resolve, scored_runs, tune
 from tests.cases import CHECKOUT
 from tests.cases.ratings import share
 
@@ -37,7 +37,7 @@ def predictions(shape=SHAPE, seed=1) -> Factors:
     return Factors(users, items, np.float32(3.0))
 
 
-SCORE = tune.Score(parts=1000, scale=5000.0, largest=4.0)
+SCORE = scored_runs.Score(parts=1000, scale=5000.0, largest=4.0)
 
 
 # --- the score
@@ -46,7 +46,7 @@ SCORE = tune.Score(parts=1000, scale=5000.0, largest=4.0)
 def test_a_part_is_the_mean_squared_error_of_a_user_in_parts_of_the_largest():
     scored = ratings()
     factors = predictions()
-    parts = tune.score_parts(factors, scored, SCORE)
+    parts = scored_runs.score_parts(factors, scored, SCORE)
     user, item = scored.user, scored.item
     exact = np.einsum("nk,nk->n", factors.user_factors[user], factors.item_factors[item]) + 3.0
     errors = (np.clip(exact, 1, 5) - scored.value) ** 2
@@ -59,14 +59,14 @@ def test_a_part_is_the_mean_squared_error_of_a_user_in_parts_of_the_largest():
 @pytest.mark.parametrize("far", [1e9, np.nan, np.inf, -np.inf])
 def test_a_user_moves_her_own_part_alone_and_by_at_most_all_of_it(far):
     scored, factors = ratings(), predictions()
-    before = tune.score_parts(factors, scored, SCORE)
+    before = scored_runs.score_parts(factors, scored, SCORE)
     changed = np.array(factors.user_factors)
     changed[7] = far
     value = np.where(scored.user == 7, 6 - scored.value, scored.value)
-    after = tune.score_parts(
+    after = scored_runs.score_parts(
         factors._replace(user_factors=changed), dataclasses.replace(scored, value=value), SCORE
     )
-    without = tune.score_parts(factors, scored.take(scored.user != 7, "less one"), SCORE)
+    without = scored_runs.score_parts(factors, scored.take(scored.user != 7, "less one"), SCORE)
     for other in (after, without):
         others = np.arange(SHAPE[0]) != 7
         np.testing.assert_array_equal(other[others], before[others])
@@ -96,7 +96,7 @@ def test_the_number_of_runs_has_its_law(mean, shape):
     def happens(probability: Fraction) -> bool:
         return drawn.randrange(probability.denominator) < probability.numerator
 
-    found = [tune.number_of_runs(happens, stop, shape) for _ in range(4000)]
+    found = [scored_runs.number_of_runs(happens, stop, shape) for _ in range(4000)]
     counts = np.bincount(np.minimum(found, 12), minlength=13)[1:]
     shares = np.array(repetition.probabilities(stop, shape, 11))
     wanted = 4000 * np.append(shares, 1 - shares.sum())
@@ -173,7 +173,7 @@ def test_the_scores_have_the_noise_that_is_priced():
         (choice,) = model.guarantee.losses
         z = choice.run[-1].noise_multiplier
         factors = model.all_factors()
-        parts = tune.score_parts(factors, scored, SCORE).sum() / SCORE.parts
+        parts = scored_runs.score_parts(factors, scored, SCORE).sum() / SCORE.parts
         noisy = model.settings["tuned"]["score"] * SHAPE[0] / SCORE.largest
         gaps.append((noisy - parts) / z)
     assert stats.kstest(gaps, "norm").pvalue > 1e-4
