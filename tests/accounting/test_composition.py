@@ -346,9 +346,7 @@ def test_renyi_divergence_of_randomised_response(epsilon, order):
         e, a = mpmath.mpf(epsilon), mpmath.mpf(order)
         p = 1 / (1 + mpmath.exp(-e))
         true = mpmath.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
-    assert pure.divergence(epsilon, order) == pytest.approx(
-        float(true), rel=1e-9
-    )
+    assert pure.divergence(epsilon, order) == pytest.approx(float(true), rel=1e-9)
 
 
 # --------------------------------------------------------------------------------------------------
