@@ -14,27 +14,36 @@ from experiments.benchmark.cases import TABLES
 from experiments.cli import console
 
 ROOT = Path("runs") / "benchmark"
-NAMES = "; ".join(f"{name}: {what}" for name, (what, _) in TABLES.items())
+BOARD = "board"
+BOARD_SHOWS = "every mechanism, controls and other libraries, by the benchmark's protocol"
+NAMES = "; ".join(
+    f"{name}: {what}"
+    for name, what in {BOARD: BOARD_SHOWS, **{n: w for n, (w, _) in TABLES.items()}}.items()
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
     """Fit the settings of a table on several splits, and print mean errors with their spread.
 
-    Each fit is that of dpmf fit with its defaults and 10% held out; split and noise have the same
-    seed. Seeded, so for the curator: nothing of it may be released. Runs that are there are not
-    fitted again, so an interrupted table goes on where it was.
+    Each fit has the defaults of dpmf fit; split and noise have the same seed. Seeded, so for the
+    curator: nothing of it may be released. Runs that are there are not fitted again, so an
+    interrupted table goes on where it was.
     """
 
     table: Annotated[
-        Literal[*TABLES],  # ty: ignore[invalid-type-form]
+        Literal[BOARD, *TABLES],  # ty: ignore[invalid-type-form]
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TABLE", help=NAMES),
-    ] = "goals"
+    ] = BOARD
+    scale: Literal["small", "full"] | None = None
+    """Of the table board: small takes minutes, full hours. [small]"""
+    page: Path | None = None
+    """Of the table board: folder of the pages and their rows. [OUT/private/SCALE]"""
     data: tuple[str, ...] = ()
     """Only these data sets. [all of the table that are here]"""
-    repeats: int = 5
-    """Splits, and fits of every setting."""
+    repeats: int | None = None
+    """Splits, and fits of every setting. [5; of the table board as the scale has it]"""
     out: Path = ROOT
     """Folder of the runs, under private/."""
     again: bool = False
@@ -42,13 +51,92 @@ class Command:
     data_dir: Path | None = None
     """Where the data sets are; else the environment's DPMF_DATA."""
     devices: int | None = None
-    """Number of devices; all by default (a CPU counts one per core)."""
+    """Number of devices, of the other tables; all by default (a CPU counts one per core)."""
     json: bool = False
     """Print one JSON object on stdout."""
 
 
 def run(command: Command) -> None:
-    console.emit(benchmark(command), json=command.json, render=render)
+    if command.table == BOARD:
+        console.emit(board(command), json=command.json, render=render_board)
+    else:
+        console.emit(benchmark(command), json=command.json, render=render)
+
+
+def board(command: Command) -> dict[str, Any]:
+    """The board without the printing. The result's keys are the command's JSON interface.
+
+    Raises: UsageError for a data set that the scale has not, no repeats at all, and devices.
+    """
+    from dpmf_jax.models import storage
+    from experiments.benchmark import board as rows_of_board
+    from experiments.benchmark import page, protocol, scores, submissions
+
+    if command.devices is not None:
+        raise UsageError("--devices is for the other tables", fix="leave it out")
+    scale = command.scale or "small"
+    _check(command, [data for part in protocol.SCALES[scale] for data in part.data], scale)
+    folder = command.page or storage.private_folder(command.out) / scale
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in rows_of_board.collect(
+            scale,
+            command.out,
+            data=command.data,
+            repeats=command.repeats,
+            again=command.again,
+            data_dir=command.data_dir,
+            report=console.say,
+        ):
+            rows.append(row)
+    except KeyboardInterrupt:
+        raise console.Interrupted(f"dpmf benchmark --scale {scale}") from None
+    written = page.write(folder, scale, rows, submissions.FOLDER)
+    return {
+        "table": BOARD,
+        "scale": scale,
+        "definitions": scores.DEFINITIONS,
+        "rows": rows,
+        "out": str(command.out),
+        "page": written,
+    }
+
+
+def render_board(result: Mapping[str, Any]) -> Any:
+    """The rows in short, by data set and split; the pages have the rest."""
+    from rich.console import Group
+    from rich.table import Table
+
+    from experiments.benchmark.page import in_short
+
+    table = Table(title=f"the benchmark, scale {result['scale']}")
+    for heading in ("data, split", "mechanism", "unit", "status"):
+        table.add_column(heading)
+    for heading in ("ε", "RMSE", "NDCG@10", "fit, s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    before = None
+    for row in result["rows"]:
+        if not row["absent"]:
+            place = f"{row['data']}, {row['split']}"
+            table.add_row("" if place == before else place, *in_short(row))
+            before = place
+    absent = dict.fromkeys(row["absent"] for row in result["rows"] if row["absent"])
+    lines = [
+        "for the curator: errors are computed from the ratings and are not priced; each fit has a"
+        " seed, so none may be released",
+        *(f"not here: {text}" for text in absent),
+        f"pages: {Path(result['page'][-1]).parent}",
+    ]
+    return Group(table, "\n".join(lines))
+
+
+def _check(command: Command, known: list[str], table: str) -> None:
+    """Raises: UsageError for a data set that is not `known`, and for no repeats at all."""
+    known = list(dict.fromkeys(known))
+    if unknown := [name for name in command.data if name not in known]:
+        raise UsageError(f"{table} has no {unknown[0]}", fix=f"--data {' '.join(known)}")
+    if command.repeats is not None and command.repeats < 1:
+        raise UsageError(f"--repeats must be at least 1; got {command.repeats}", fix="--repeats 5")
 
 
 def benchmark(command: Command) -> dict[str, Any]:
@@ -59,18 +147,18 @@ def benchmark(command: Command) -> dict[str, Any]:
     from experiments.benchmark import runs
 
     what, cases = TABLES[command.table]
-    known = list(dict.fromkeys(case.data for case in cases))
-    if unknown := [name for name in command.data if name not in known]:
-        raise UsageError(
-            f"the table {command.table} has no {unknown[0]}", fix=f"--data {' '.join(known)}"
-        )
-    if command.repeats < 1:
-        raise UsageError(f"--repeats must be at least 1; got {command.repeats}", fix="--repeats 5")
+    for flag in ("scale", "page"):
+        if getattr(command, flag) is not None:
+            raise UsageError(
+                f"--{flag} is for the table {BOARD}",
+                fix=f"leave it out, or dpmf benchmark {BOARD}",
+            )
+    _check(command, [case.data for case in cases], f"the table {command.table}")
     rows = []
     try:
         for found in runs.collect(
             [case for case in cases if not command.data or case.data in command.data],
-            command.repeats,
+            5 if command.repeats is None else command.repeats,
             command.out,
             again=command.again,
             data_dir=command.data_dir,

@@ -36,6 +36,8 @@ EXTRA_OF = {
     "numba": "bench",
     "implicit": "bench",
     "surprise": "bench",
+    "lenskit": "lenskit",
+    "jsonschema": "report",
     "pytest": "test",
     "hypothesis": "test",
     "mpmath": "report",

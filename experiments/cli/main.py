@@ -96,6 +96,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "private recommenders beside each other, on several splits",
         "experiments.benchmark.command:Command",
     ),
+    "benchmark add": (
+        "check results of others, and keep them beside ours",
+        "experiments.benchmark.add:Command",
+    ),
     "recommend": ("the best unseen items for a user", "experiments.cli.recommend:Command"),
     "predict": ("ratings for pairs of user and item", "experiments.cli.predict:Command"),
     "evaluate": (
@@ -122,6 +126,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS: dict[str, str] = {
     "epsilon": "prices",
     "budget": "a ledger of releases per data set",
+    "benchmark": "private recommenders beside each other, on several splits; also",
     "data": "which ratings there are, what is wrong with them",
     "demo": "the whole job on generated ratings, in a minute; also",
 }

@@ -111,8 +111,8 @@ def test_a_table_has_the_mean_of_its_splits_and_goes_on_where_it_was(tiny, capsy
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--data", "ml-9z"), "has no ml-9z"),
-        (("--repeats", "0"), "--repeats must be at least 1"),
+        (("goals", "--data", "ml-9z"), "the table goals has no ml-9z"),
+        (("goals", "--repeats", "0"), "--repeats must be at least 1"),
     ],
 )
 def test_what_is_no_table_is_refused(capsys, words, said):
@@ -122,6 +122,6 @@ def test_what_is_no_table_is_refused(capsys, words, said):
 
 
 def test_the_command_is_listed(capsys):
-    assert command.Command().table == "goals"
+    assert command.Command().table == "board"
     cli.main(["--help"])
     assert "benchmark" in capsys.readouterr().out

@@ -1,0 +1,251 @@
+"""The benchmark on paper: rows as JSON, a page for each data set, and pictures.
+
+All of it is computed from ratings and is not priced: for the curator. Of published ratings anybody
+is the curator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpmf_jax.models import storage
+from experiments.benchmark import pictures, submissions
+from experiments.benchmark.protocol import LIST, LONG_LIST, SPLITS, TYPICAL
+from experiments.cli import console
+
+Row = Mapping[str, Any]
+ROWS = "rows.json"
+COLUMNS = (
+    ("RMSE", "rmse"),
+    ("MAE", "mae"),
+    (f"NDCG@{LIST}", "ndcg_at_10"),
+    (f"recall@{LONG_LIST}", "recall_at_20"),
+    ("coverage", "coverage_at_10"),
+    ("popularity", "popularity_at_10"),
+)
+
+
+def write(folder: Path, scale: str, rows: Sequence[Row], others: Path | None = None) -> list[str]:
+    """Writes rows.json, README.md, and of each data set DATA.md and its pictures; the paths.
+
+    others: the folder of submissions, whose rows stand beside.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+
+    def keep(name: str, text: str) -> None:
+        storage.write_bytes(folder / name, text.encode())
+        written.append(str(folder / name))
+
+    kept = {"scale": scale, "rows": list(map(console.plain, rows))}
+    storage.write_json(folder / ROWS, kept)
+    written.append(str(folder / ROWS))
+    storage.write_json(folder / "schema.json", submissions.schema())
+    written.append(str(folder / "schema.json"))
+    beside = submissions.all_rows(others) if others is not None and others.is_dir() else []
+    whole = [row for row in (*rows, *beside) if row["repeats"]]
+    for data in dict.fromkeys(row["data"] for row in whole):
+        own = [row for row in whole if row["data"] == data]
+        drawn = pictures.of_data(data, own)
+        for name, svg in drawn.items():
+            keep(f"{name}.svg", svg)
+        keep(f"{data}.md", _page(data, own, drawn))
+    keep("README.md", _index(scale, rows, whole))
+    return written
+
+
+def _index(scale: str, rows: Sequence[Row], whole: Sequence[Row]) -> str:
+    lines = [
+        "# The benchmark of private recommenders",
+        "",
+        "What each mechanism gives at which price, on the same splits, beside recommenders without"
+        " privacy. [The protocol](protocol.md) says what each number is, and how to add yours.",
+        f"This page is made by `dpmf benchmark --scale {scale}`; its numbers are in"
+        f" [{ROWS}]({ROWS}).",
+        "",
+        "| data | split | settings | repeats |",
+        "|---|---|---|---|",
+    ]
+    for data, split in dict.fromkeys((row["data"], row["split"]) for row in whole):
+        own = [row for row in whole if (row["data"], row["split"]) == (data, split)]
+        repeats = sorted({row["repeats"] for row in own})
+        lines.append(
+            f"| [{data}]({data}.md) | {split} | {len(own)} | {', '.join(map(str, repeats))} |"
+        )
+    lines += ["", *_best(whole)]
+    absent = dict.fromkeys(row["absent"] for row in rows if row["absent"])
+    lines += [f"Not here: {' · '.join(absent)}", ""] if absent else []
+    return "\n".join([*lines, *_provenance(whole)])
+
+
+def _best(rows: Sequence[Row]) -> list[str]:
+    """The least error of a proved promise for each unit, trust and price, by data set."""
+    proved = [
+        row for row in rows if _status(row) == "proved" and row["split"] == "ratings" and _of(row)
+    ]
+    epsilons = sorted({row["epsilon"] for row in proved})
+    lines = [
+        "## The least error of a proved promise",
+        "",
+        "RMSE on a tenth of the ratings, and whose it is. A promise for a rating's value or"
+        " presence hides one rating, and one for a user all of them: these are not the same ε.",
+        "",
+        "| data | what is hidden | from whom | "
+        + " | ".join(f"ε = {e:g}" for e in epsilons)
+        + " |",
+        "|---" * (3 + len(epsilons)) + "|",
+    ]
+    for data, unit, trust in dict.fromkeys((row["data"], *_group(row)) for row in proved):
+        cells = []
+        for epsilon in epsilons:
+            own = [
+                (_of(row) or 0.0, row["contender"])
+                for row in proved
+                if (row["data"], *_group(row), row["epsilon"]) == (data, unit, trust, epsilon)
+            ]
+            cells.append("{:.3f} {}".format(*min(own)) if own else "")
+        lines.append(f"| {data} | {unit} | {_hidden_from(trust)} | " + " | ".join(cells) + " |")
+    return [*lines, ""] if proved else []
+
+
+def _hidden_from(trust: str) -> str:
+    return {
+        "curator": "whoever sees the release",
+        "untrusted server": "the server too",
+        "local": "everybody",
+    }.get(trust, trust)
+
+
+def _page(data: str, rows: Sequence[Row], drawn: Iterable[str]) -> str:
+    lines = [
+        f"# {data}",
+        "",
+        "[The protocol](protocol.md) says what each number is. ± is half of an interval of"
+        " confidence 0.95 over repeats, which differ in split and noise. For the curator: every"
+        " fit has a seed, and no number here is priced.",
+        "",
+    ]
+    for name in drawn:
+        lines += [f"![{name}]({name}.svg)", ""]
+    for split in (split for split in SPLITS if any(row["split"] == split for row in rows)):
+        own = [row for row in rows if row["split"] == split]
+        lines += [f"## Split: {split}", "", f"{SPLITS[split].capitalize()}.", ""]
+        priced = list(filter(_finite, own))
+        for unit, trust in dict.fromkeys(map(_group, priced)):
+            lines += [f"### Hidden: one {unit}; from {_hidden_from(trust)}", ""]
+            lines += _table([row for row in priced if _group(row) == (unit, trust)])
+        others = [row for row in own if not _finite(row)]
+        if others:
+            lines += ["### Without privacy", "", *_table(others)]
+        if front := pictures.front(own):
+            lines += _front(front)
+    return "\n".join([*lines, *_provenance(rows)])
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    heads = [
+        *("mechanism", "ε", *(head for head, _ in COLUMNS), "RMSE of the least and most active"),
+        *("fit, s", "MiB", f"ε of {TYPICAL} ratings", "status", "audits: violated of all"),
+    ]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for row in sorted(rows, key=lambda row: (row["epsilon"] or 0.0, _of(row) or float("inf"))):
+        promise, audits, groups = row["promise"] or {}, row["audits"], row["rmse_by_activity"]
+        cells = [
+            row["contender"],
+            _short(promise.get("epsilon")),
+            *(_number(row["numbers"][name]) for _, name in COLUMNS),
+            "" if not groups else f"{_plain(groups[0])}, {_plain(groups[-1])}",
+            "" if row["seconds"] is None else f"{row['seconds']:.1f}",
+            "" if row["memory_mib"] is None else f"{row['memory_mib']:.0f}",
+            _short(promise.get("epsilon_of_a_user")),
+            _status(row) + (", diverged" if row["diverged"] else ""),
+            "" if audits is None else f"{audits['violated']} of {sum(audits.values())}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def in_short(row: Row) -> list[str]:
+    """mechanism, unit, status, ε, RMSE, NDCG and seconds of a row, as text."""
+    return [
+        row["contender"],
+        (row["promise"] or {"unit": ""})["unit"],
+        _status(row) + (", diverged" if row["diverged"] else ""),
+        "" if row["epsilon"] is None else f"{row['epsilon']:g}",
+        _number(row["numbers"]["rmse"]),
+        _number(row["numbers"]["ndcg_at_10"]),
+        f"{row['seconds']:.1f}",
+    ]
+
+
+def _front(front: Sequence[Row]) -> list[str]:
+    lines = [
+        "### Nothing else is better in both error and price of a user",
+        "",
+        f"Of proved promises. The price of a user is that of {TYPICAL} ratings where one rating is"
+        " hidden.",
+        "",
+        "| ε of a user | RMSE | mechanism | ε asked |",
+        "|---|---|---|---|",
+    ]
+    return [
+        *lines,
+        *(
+            f"| {_short(row['promise']['epsilon_of_a_user'])} | {_number(row['numbers']['rmse'])} |"
+            f" {row['contender']} | {row['epsilon']:g} |"
+            for row in front
+        ),
+        "",
+    ]
+
+
+def _provenance(rows: Sequence[Row]) -> list[str]:
+    commits = sorted({_commit(one) for row in rows for one in row["commits"]})
+    devices = sorted({one for row in rows for one in row["devices"]})
+    return [f"Commits: {', '.join(commits)}. Devices: {', '.join(devices)}.", ""]
+
+
+def _commit(name: str) -> str:
+    return name[:12] + ("-dirty" if name.endswith("-dirty") else "")
+
+
+def _group(row: Row) -> tuple[str, str]:
+    return row["promise"]["unit"], row["promise"]["trust"]
+
+
+def _finite(row: Row) -> bool:
+    promise = row["promise"]
+    return (
+        promise is not None
+        and promise["epsilon"] is not None
+        and math.isfinite(float(promise["epsilon"]))
+    )
+
+
+def _of(row: Row) -> float | None:
+    return None if row["numbers"]["rmse"] is None else row["numbers"]["rmse"]["mean"]
+
+
+def _status(row: Row) -> str:
+    return "no privacy" if row["promise"] is None else row["promise"]["status"]
+
+
+def _number(value: Mapping[str, Any] | None) -> str:
+    if value is None:
+        return ""
+    half = "" if value["half"] is None else f" ± {value['half']:.3f}"
+    return f"{value['mean']:.3f}{half}"
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _short(value: Any) -> str:
+    """A price, rounded up to four digits; "inf" where there is no such number."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float | int) else str(value)
