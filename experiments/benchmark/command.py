@@ -28,7 +28,7 @@ class Command:
 
     Each fit has the defaults of dpmf fit; split and noise have the same seed. Seeded, so for the
     curator: nothing of it may be released. Runs that are there are not fitted again, so an
-    interrupted table goes on where it was.
+    interrupted table goes on where it was. Pages are written after each split of a data set.
     """
 
     table: Annotated[
@@ -88,6 +88,8 @@ def board(command: Command) -> dict[str, Any]:
             data_dir=command.data_dir,
             report=console.say,
         ):
+            if rows and (row["data"], row["split"]) != (rows[-1]["data"], rows[-1]["split"]):
+                page.write(folder, scale, rows, submissions.FOLDER)  # to be looked at meanwhile
             rows.append(row)
     except KeyboardInterrupt:
         raise console.Interrupted(f"dpmf benchmark --scale {scale}") from None

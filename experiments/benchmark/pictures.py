@@ -45,7 +45,7 @@ def _error(row: Row) -> float:
 def of_data(data: str, rows: Sequence[Row]) -> dict[str, str]:
     """svg by name: of the split by rating, the curves and the front; nothing without matplotlib."""
     own = [row for row in rows if row["split"] == "ratings" and row["numbers"]["rmse"]]
-    if not own:
+    if not any(row["promise"] and row["epsilon"] is not None for row in own):
         return {}
     return if_installed(
         lambda: {f"{data}-epsilon": _curves(data, own), f"{data}-user": _user(data, own)}

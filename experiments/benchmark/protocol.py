@@ -129,8 +129,9 @@ WITH_TIMES = tuple(name for name in REAL if (layout := DATASETS[name].layout) an
 
 SCALES: dict[str, tuple[Part, ...]] = {
     "small": (
-        Part((GENERATED,), ("ratings", "users"), (1.0, 8.0), 2, True),
-        Part(("ml-100k",), ("ratings", "last", "users"), (1.0, 8.0), 1, False),
+        Part((GENERATED,), ("ratings",), (1.0, 8.0), 2, False),
+        Part((GENERATED,), ("users",), (1.0, 8.0), 1, False),
+        Part(("ml-100k",), ("ratings",), (1.0, 8.0), 1, False),
     ),
     "full": (
         Part((GENERATED, *REAL), ("ratings",), EPSILONS, 5, True),

@@ -261,6 +261,29 @@ def test_the_board_is_written_and_goes_on_where_it_was(tiny, capsys, monkeypatch
     assert "may be released" in again
 
 
+def test_an_interrupted_board_has_pages_of_the_splits_that_are_done(tiny, capsys, monkeypatch):
+    few = (BY_LABEL["popularity"], BY_LABEL["item means"])
+    monkeypatch.setattr(protocol, "contenders", lambda: few)
+    really = fits.fitted
+
+    def until(setting, seed, **more):
+        if (setting.split, setting.contender.label) == ("users", "item means"):
+            raise KeyboardInterrupt
+        return really(setting, seed, **more)
+
+    monkeypatch.setattr(fits, "fitted", until)
+    code, _, err = run(capsys, "benchmark")
+    assert code == 130
+    assert "dpmf benchmark --scale small" in err
+    folder = tiny / "runs" / "benchmark" / "private" / "small"
+    kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["split"] for row in kept} == {"ratings"}
+    monkeypatch.setattr(fits, "fitted", really)
+    assert run(capsys, "benchmark")[0] == 0
+    kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["split"] for row in kept} == {"ratings", "users"}
+
+
 def test_a_front_has_what_nothing_else_beats():
     rows = [
         a_row("cheap", 1.0, 1.2),
