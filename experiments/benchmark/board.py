@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpmf_jax.errors import DataError
-from experiments.benchmark.protocol import Contender, Setting, settings
+from experiments.benchmark.protocol import Contender, Setting, Split, settings
 from experiments.benchmark.scores import NUMBERS
 from experiments.cli import console
 from experiments.reproduce import store
@@ -42,6 +42,7 @@ def collect(
     folder: Path,
     *,
     data: Sequence[str] = (),
+    split: Sequence[Split] = (),
     repeats: int | None = None,
     again: bool = False,
     data_dir: Path | None = None,
@@ -52,7 +53,7 @@ def collect(
     A data set that is not here, and a peer that is not installed, have rows that say so.
 
     Args:
-      data: only these data sets; all of the scale by default. repeats: in place of the scale's.
+      data, split: only these; all of the scale by default. repeats: in place of the scale's.
       again: fit also what is kept, and keep what is found now.
     """
     from experiments.benchmark import fits
@@ -60,7 +61,7 @@ def collect(
     absent: dict[str, str] = {}
     with store.locked(folder):
         for setting, usual in settings(scale):
-            if data and setting.data not in data:
+            if (data and setting.data not in data) or (split and setting.split not in split):
                 continue
             found = []
             for seed in range(usual if repeats is None else repeats):

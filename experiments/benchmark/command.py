@@ -42,6 +42,8 @@ class Command:
     """Of the table board: folder of the pages and their rows. [OUT/private/SCALE]"""
     data: tuple[str, ...] = ()
     """Only these data sets. [all of the table that are here]"""
+    split: tuple[Literal["ratings", "last", "users"], ...] = ()
+    """Of the table board: only these splits. [all of the scale]"""
     repeats: int | None = None
     """Splits, and fits of every setting. [5; of the table board as the scale has it]"""
     out: Path = ROOT
@@ -83,6 +85,7 @@ def board(command: Command) -> dict[str, Any]:
             scale,
             command.out,
             data=command.data,
+            split=command.split,
             repeats=command.repeats,
             again=command.again,
             data_dir=command.data_dir,
@@ -149,8 +152,8 @@ def benchmark(command: Command) -> dict[str, Any]:
     from experiments.benchmark import runs
 
     what, cases = TABLES[command.table]
-    for flag in ("scale", "page"):
-        if getattr(command, flag) is not None:
+    for flag in ("scale", "page", "split"):
+        if getattr(command, flag):
             raise UsageError(
                 f"--{flag} is for the table {BOARD}",
                 fix=f"leave it out, or dpmf benchmark {BOARD}",

@@ -279,6 +279,9 @@ def test_an_interrupted_board_has_pages_of_the_splits_that_are_done(tiny, capsys
     kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
     assert {row["split"] for row in kept} == {"ratings"}
     monkeypatch.setattr(fits, "fitted", really)
+    code, out, err = run(capsys, "benchmark", "--split", "users", "--json")
+    assert code == 0, err
+    assert {row["split"] for row in json.loads(out)["rows"]} == {"users"}
     assert run(capsys, "benchmark")[0] == 0
     kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
     assert {row["split"] for row in kept} == {"ratings", "users"}
@@ -303,6 +306,8 @@ def test_a_front_has_what_nothing_else_beats():
         (("--data", "ml-9z"), "small has no ml-9z"),
         (("--repeats", "0"), "--repeats must be at least 1"),
         (("goals", "--scale", "full"), "--scale is for the table board"),
+        (("goals", "--split", "last"), "--split is for the table board"),
+        (("--devices", "2"), "--devices is for the other tables"),
     ],
 )
 def test_what_the_board_has_not_is_refused(tiny, capsys, words, said):
