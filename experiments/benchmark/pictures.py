@@ -9,6 +9,7 @@ from typing import Any
 from experiments.reproduce.pictures import canvas, if_installed, palette
 
 Row = Mapping[str, Any]
+BESIDE = ("global mean", "item means", "biased mf")  # without privacy, as lines
 FOOT = "unpriced errors of published or generated ratings; every fit has a seed"
 
 
@@ -56,7 +57,8 @@ def _curves(data: str, rows: Sequence[Row]) -> str:
     """Error against ε, a panel for what each promise hides."""
     priced = [row for row in rows if row["promise"] and row["epsilon"] is not None]
     units = list(dict.fromkeys(row["promise"]["unit"] for row in priced))
-    plain = [row for row in rows if row["promise"] is None]
+    epsilons = sorted({row["epsilon"] for row in priced})
+    plain = [row for row in rows if row["contender"] in BESIDE]
     worst = max(map(_error, plain), default=1.5) * 1.3
     with canvas(data, (4.0 * len(units), 4.2), columns=len(units), foot=FOOT, sharey=True) as drawn:
         _, axes, svg = drawn
@@ -93,6 +95,8 @@ def _curves(data: str, rows: Sequence[Row]) -> str:
                     transform=axis.get_yaxis_transform(),
                 )
             axis.set(xscale="log", xlabel="ε", title=f"{data}: one {unit} is hidden")
+            axis.set_xticks(epsilons, [f"{one:g}" for one in epsilons])
+            axis.minorticks_off()
             axis.set_ylim(min(map(_error, rows)) - 0.02, worst)
             axis.legend(fontsize=6)
         axes[0][0].set_ylabel("RMSE; dotted: not proved")
@@ -115,7 +119,12 @@ def _user(data: str, rows: Sequence[Row]) -> str:
         axis.step(
             [_price(row) for row in best], [_error(row) for row in best], where="post", color="0.3"
         )
-        axis.set(xscale="log", xlabel="ε of a user", ylabel="RMSE", title=data)
+        axis.set(
+            xscale="log",
+            xlabel="ε of a user; where one rating is hidden, of 20 of them",
+            ylabel="RMSE",
+            title=data,
+        )
         if standing:
             axis.legend(fontsize=7)
     return svg.getvalue()

@@ -300,6 +300,24 @@ def test_a_front_has_what_nothing_else_beats():
     assert [row["contender"] for row in pictures.front(rows)] == ["cheap", "better", "one rating"]
 
 
+@pytest.mark.slow
+def test_the_small_scale_has_a_row_of_every_contender(tmp_path, monkeypatch, capsys):
+    """As it ships, on the generated ratings, and on MovieLens-100K where that is here."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "benchmark", "--scale", "small", "--repeats", "1", "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    done = [row for row in result["rows"] if row["repeats"]]
+    missing = {row["contender"] for row in result["rows"]} - {row["contender"] for row in done}
+    assert missing <= set(protocol.PEERS)
+    assert not [row for row in done if row["diverged"]]
+    for row in done:
+        if row["kind"] == "mechanism" and row["epsilon"] is not None:
+            assert row["promise"]["epsilon"] <= row["epsilon"] * (1 + 1e-9), row["contender"]
+            assert row["promise"]["status"] in ("proved", "claimed")
+    assert {path for path in result["page"] if path.endswith(".svg")}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
