@@ -1,4 +1,4 @@
-"""The benchmark on paper: rows as JSON, a page for each data set, and pictures.
+"""The benchmark on paper: of each data set its rows as JSON, a page, and pictures.
 
 All of it is computed from ratings and is not priced: for the curator. Of published ratings anybody
 is the curator.
@@ -17,7 +17,6 @@ from experiments.benchmark.protocol import LIST, LONG_LIST, SPLITS, TYPICAL
 from experiments.cli import console
 
 Row = Mapping[str, Any]
-ROWS = "rows.json"
 COLUMNS = (
     ("RMSE", "rmse"),
     ("MAE", "mae"),
@@ -29,7 +28,8 @@ COLUMNS = (
 
 
 def write(folder: Path, scale: str, rows: Sequence[Row], others: Path | None = None) -> list[str]:
-    """Writes rows.json, README.md, and of each data set DATA.md and its pictures; the paths.
+    """Writes README.md, schema.json, and of each data set DATA.json, DATA.md and its pictures; the
+    paths.
 
     others: the folder of submissions, whose rows stand beside.
     """
@@ -40,15 +40,15 @@ def write(folder: Path, scale: str, rows: Sequence[Row], others: Path | None = N
         storage.write_bytes(folder / name, text.encode())
         written.append(str(folder / name))
 
-    kept = {"scale": scale, "rows": list(map(console.plain, rows))}
-    storage.write_json(folder / ROWS, kept)
-    written.append(str(folder / ROWS))
     storage.write_json(folder / "schema.json", submissions.schema())
     written.append(str(folder / "schema.json"))
     beside = submissions.all_rows(others) if others is not None and others.is_dir() else []
     whole = [row for row in (*rows, *beside) if row["repeats"]]
     for data in dict.fromkeys(row["data"] for row in whole):
         own = [row for row in whole if row["data"] == data]
+        kept = {"scale": scale, "rows": list(map(console.plain, own))}
+        storage.write_json(folder / f"{data}.json", kept)
+        written.append(str(folder / f"{data}.json"))
         drawn = pictures.of_data(data, own)
         for name, svg in drawn.items():
             keep(f"{name}.svg", svg)
@@ -63,18 +63,16 @@ def _index(scale: str, rows: Sequence[Row], whole: Sequence[Row]) -> str:
         "",
         "What each mechanism gives at which price, on the same splits, beside recommenders without"
         " privacy. [The protocol](protocol.md) says what each number is, and how to add yours.",
-        f"This page is made by `dpmf benchmark --scale {scale}`; its numbers are in"
-        f" [{ROWS}]({ROWS}).",
+        f"This page is made by `dpmf benchmark --scale {scale}`.",
         "",
-        "| data | split | settings | repeats |",
-        "|---|---|---|---|",
+        "| data | rows | split | settings | repeats |",
+        "|---|---|---|---|---|",
     ]
     for data, split in dict.fromkeys((row["data"], row["split"]) for row in whole):
         own = [row for row in whole if (row["data"], row["split"]) == (data, split)]
-        repeats = sorted({row["repeats"] for row in own})
-        lines.append(
-            f"| [{data}]({data}.md) | {split} | {len(own)} | {', '.join(map(str, repeats))} |"
-        )
+        repeats = ", ".join(map(str, sorted({row["repeats"] for row in own})))
+        links = f"[{data}]({data}.md) | [json]({data}.json)"
+        lines.append(f"| {links} | {split} | {len(own)} | {repeats} |")
     lines += ["", *_best(whole)]
     absent = dict.fromkeys(row["absent"] for row in rows if row["absent"])
     lines += [f"Not here: {' · '.join(absent)}", ""] if absent else []

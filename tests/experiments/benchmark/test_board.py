@@ -251,8 +251,8 @@ def test_the_board_is_written_and_goes_on_where_it_was(tiny, capsys, monkeypatch
     index = (folder / "README.md").read_text(encoding="utf-8")
     assert "ridge" in index
     assert "ml-32m" in index
-    kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
-    assert kept["rows"] == result["rows"]
+    kept = json.loads((folder / f"{SMALL}.json").read_text(encoding="utf-8"))
+    assert kept["rows"] == rows
 
     monkeypatch.setattr(fits, "fitted", lambda *words, **more: pytest.fail("fitted again"))
     code, again, err = run(capsys, "benchmark", "--data", SMALL)
@@ -276,14 +276,14 @@ def test_an_interrupted_board_has_pages_of_the_splits_that_are_done(tiny, capsys
     assert code == 130
     assert "dpmf benchmark --scale small" in err
     folder = tiny / "runs" / "benchmark" / "private" / "small"
-    kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
+    kept = json.loads((folder / f"{SMALL}.json").read_text(encoding="utf-8"))["rows"]
     assert {row["split"] for row in kept} == {"ratings"}
     monkeypatch.setattr(fits, "fitted", really)
     code, out, err = run(capsys, "benchmark", "--split", "users", "--json")
     assert code == 0, err
     assert {row["split"] for row in json.loads(out)["rows"]} == {"users"}
     assert run(capsys, "benchmark")[0] == 0
-    kept = json.loads((folder / "rows.json").read_text(encoding="utf-8"))["rows"]
+    kept = json.loads((folder / f"{SMALL}.json").read_text(encoding="utf-8"))["rows"]
     assert {row["split"] for row in kept} == {"ratings", "users"}
 
 
