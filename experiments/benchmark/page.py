@@ -145,8 +145,8 @@ def _page(data: str, rows: Sequence[Row], drawn: Iterable[str]) -> str:
 
 def _table(rows: Sequence[Row]) -> list[str]:
     heads = [
-        *("mechanism", "ε", *(head for head, _ in COLUMNS), "RMSE of the least and most active"),
-        *("fit, s", "MiB", f"ε of {TYPICAL} ratings", "status", "audits: violated of all"),
+        *("mechanism", "ε", "status", "audits: violated of all", *(head for head, _ in COLUMNS)),
+        *("RMSE of the least and most active", "fit, s", "MiB", f"ε of {TYPICAL} ratings"),
     ]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in sorted(rows, key=lambda row: (row["epsilon"] or 0.0, _of(row) or float("inf"))):
@@ -154,13 +154,13 @@ def _table(rows: Sequence[Row]) -> list[str]:
         cells = [
             row["contender"],
             _short(promise.get("epsilon")),
+            _status(row) + (", diverged" if row["diverged"] else ""),
+            "" if audits is None else f"{audits['violated']} of {sum(audits.values())}",
             *(_number(row["numbers"][name]) for _, name in COLUMNS),
             "" if not groups else f"{_plain(groups[0])}, {_plain(groups[-1])}",
             "" if row["seconds"] is None else f"{row['seconds']:.1f}",
             "" if row["memory_mib"] is None else f"{row['memory_mib']:.0f}",
             _short(promise.get("epsilon_of_a_user")),
-            _status(row) + (", diverged" if row["diverged"] else ""),
-            "" if audits is None else f"{audits['violated']} of {sum(audits.values())}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
