@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accounting.digits import printed_up
 from dpmf_jax.models import storage
 from experiments.benchmark import pictures, submissions
 from experiments.benchmark.protocol import LIST, LONG_LIST, SPLITS, TYPICAL
@@ -246,4 +247,4 @@ def _short(value: Any) -> str:
     """A price, rounded up to four digits; "inf" where there is no such number."""
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float | int) else str(value)
+    return printed_up(value, 4) if isinstance(value, float | int) else str(value)

@@ -300,6 +300,14 @@ def test_a_front_has_what_nothing_else_beats():
     assert [row["contender"] for row in pictures.front(rows)] == ["cheap", "better", "one rating"]
 
 
+def test_prices_are_rounded_up(tmp_path):
+    row = a_row("a", 5.40701, 1.0, user=58.7401)
+    page.write(tmp_path, "small", [row])
+    text = (tmp_path / "d.md").read_text(encoding="utf-8")
+    assert "| 5.408 |" in text
+    assert "| 58.75 |" in text
+
+
 @pytest.mark.slow
 def test_the_small_scale_has_a_row_of_every_contender(tmp_path, monkeypatch, capsys):
     """As it ships, on the generated ratings, and on MovieLens-100K where that is here."""
