@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from experiments.benchmark.protocol import SUBMISSIONS
 from experiments.cli import console
 
 
@@ -22,7 +23,7 @@ class Command:
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """JSON of the schema that docs/benchmark/schema.json has."""
-    to: Path = Path("docs") / "benchmark" / "submissions"
+    to: Path = SUBMISSIONS
     """Folder of the submissions."""
     replace: bool = False
     """Replace an earlier submission of that name."""

@@ -72,7 +72,7 @@ def board(command: Command) -> dict[str, Any]:
     """
     from dpmf_jax.models import storage
     from experiments.benchmark import board as rows_of_board
-    from experiments.benchmark import page, protocol, scores, submissions
+    from experiments.benchmark import page, protocol, scores
 
     if command.devices is not None:
         raise UsageError("--devices is for the other tables", fix="leave it out")
@@ -92,11 +92,11 @@ def board(command: Command) -> dict[str, Any]:
             report=console.say,
         ):
             if rows and (row["data"], row["split"]) != (rows[-1]["data"], rows[-1]["split"]):
-                page.write(folder, scale, rows, submissions.FOLDER)  # to be looked at meanwhile
+                page.write(folder, scale, rows, protocol.SUBMISSIONS)  # to be looked at meanwhile
             rows.append(row)
     except KeyboardInterrupt:
         raise console.Interrupted(f"dpmf benchmark --scale {scale}") from None
-    written = page.write(folder, scale, rows, submissions.FOLDER)
+    written = page.write(folder, scale, rows, protocol.SUBMISSIONS)
     return {
         "table": BOARD,
         "scale": scale,

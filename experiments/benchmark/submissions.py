@@ -16,11 +16,18 @@ from typing import Any
 from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.models import storage
-from experiments.benchmark.protocol import GENERATED, GROUPS, REAL, SPLITS, TRUST, contenders
+from experiments.benchmark.protocol import (
+    GENERATED,
+    GROUPS,
+    REAL,
+    SPLITS,
+    SUBMISSIONS,
+    TRUST,
+    contenders,
+)
 from experiments.benchmark.scores import NUMBERS
 
 VERSION = 1
-FOLDER = Path("docs") / "benchmark" / "submissions"
 CLAIMED, STATED = "claimed by its author", "stated by its author"
 UNITS = ("rating value", "rating presence", "user")
 TEXT = {"type": "string", "minLength": 1}
@@ -102,7 +109,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def add(path: Path, folder: Path = FOLDER, *, replace: bool = False) -> dict[str, Any]:
+def add(path: Path, folder: Path = SUBMISSIONS, *, replace: bool = False) -> dict[str, Any]:
     """Checks a submission and keeps it in `folder`: {kept, name, rows}.
 
     Raises: ModuleNotFoundError without jsonschema. DataError for what is no submission, and for
