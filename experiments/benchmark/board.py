@@ -70,7 +70,7 @@ def collect(
                 if package := fits.missing(setting.contender):
                     absent[setting.contender.label] = f"{package} is not installed"
                 elif kept is None and setting.data not in absent:
-                    report(_words(setting, seed))
+                    report(run_label(setting, seed))
                     try:
                         kept = console.plain(fits.fitted(setting, seed, data_dir=data_dir))
                         store.write(folder, KIND, run, kept)
@@ -81,7 +81,7 @@ def collect(
             yield row_of(setting, found, "" if found else why)
 
 
-def _words(setting: Setting, seed: int) -> str:
+def run_label(setting: Setting, seed: int) -> str:
     price = "" if setting.epsilon is None else f", ε = {setting.epsilon:g}"
     return f"{setting.data}, {setting.split}, {setting.contender.label}{price}, seed {seed}"
 
@@ -101,7 +101,7 @@ def row_of(setting: Setting, found: Sequence[Mapping[str, Any]], absent: str) ->
         "promise": found[0]["promise"] if found else None,
         "audits": audits_of(contender),
         "numbers": {name: interval([one[name] for one in found]) for name in NUMBERS},
-        "rmse_by_activity": _columns(groups),
+        "rmse_by_activity": _group_means(groups),
         "seconds": float(np.median([one["seconds"] for one in found])) if found else None,
         "memory_mib": max((one["memory_mib"] or 0.0 for one in found), default=0.0) or None,
         "commits": sorted({one["commit"] for one in found}),
@@ -127,7 +127,7 @@ def interval(values: Sequence[float | None]) -> dict[str, Any] | None:
     return {"mean": float(each.mean()), "half": half, "each": each.tolist()}
 
 
-def _columns(groups: Sequence[Sequence[float | None]]) -> list[float | None] | None:
+def _group_means(groups: Sequence[Sequence[float | None]]) -> list[float | None] | None:
     """The mean of each group over repeats."""
     if not groups:
         return None

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 import dpmf_jax
+from accounting.plain import TYPICAL
 from dpmf_jax import layout
 from dpmf_jax.data import given, splits
 from dpmf_jax.data.ratings import Ratings
@@ -28,7 +29,7 @@ from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls, implicit_controls, resolve
 from dpmf_jax.training.measure import Diverged, trained
 from experiments.benchmark.peers import PEERS
-from experiments.benchmark.protocol import DELTA, TRUST, TYPICAL, Contender, Setting, Split
+from experiments.benchmark.protocol import DELTA, TRUST, Contender, Setting, Split
 from experiments.benchmark.scores import NUMBERS, scores
 from experiments.cli import provenance
 
@@ -48,7 +49,7 @@ class Parts(NamedTuple):
     test: Ratings
 
 
-class Made(NamedTuple):
+class Contestant(NamedTuple):
     """model: of a mechanism. errors, order: as in `scores`."""
 
     factors: Factors
@@ -94,23 +95,24 @@ def fitted(setting: Setting, seed: int, *, data_dir: Path | None = None) -> dict
     """
     cut = parts(setting.data, setting.split, seed, data_dir)
     contender, found = setting.contender, dict.fromkeys((*NUMBERS, "rmse_by_activity"))
-    promise, diverged = None, False
+    promise, made = None, None
     with _memory() as memory:
         started = time.perf_counter()
-        try:
-            made = _made(contender, cut, setting.epsilon, seed, users=setting.split == "users")
+        with contextlib.suppress(Diverged):
+            made = fit_contender(
+                contender, cut, setting.epsilon, seed, users=setting.split == "users"
+            )
             jax.block_until_ready(made.factors)
-        except Diverged:
-            made, diverged = None, True
         seconds = time.perf_counter() - started
     if made is not None and made.model is not None:
         promise = _promise(made.model)
-    if made is not None and all(np.isfinite(np.asarray(part)).all() for part in made.factors):
+    finite = made is not None and all(np.isfinite(np.asarray(part)).all() for part in made.factors)
+    if made is not None and finite:
         found = scores(made.factors, cut.shown, cut.test, errors=made.errors, order=made.order)
     return {
         **found,
         "promise": promise,
-        "diverged": diverged or made is None,
+        "diverged": not finite,
         "seconds": seconds,
         "memory_mib": memory(),
         "commit": provenance.commit(),
@@ -131,24 +133,24 @@ def _promise(model: Model) -> dict[str, Any]:
     return {name: told[name] for name in PROMISED} | {"trust": trust, "epsilon_of_a_user": user}
 
 
-def _made(
+def fit_contender(
     contender: Contender, cut: Parts, epsilon: float | None, seed: int, *, users: bool
-) -> Made:
+) -> Contestant:
     if contender.kind == "peer":
         peer = PEERS[contender.name]
-        return Made(peer.fit(cut.train, seed), errors=peer.errors)
+        return Contestant(peer.fit(cut.train, seed), errors=peer.errors)
     if contender.kind == "control":
-        return _control(contender.name, cut, seed)
-    model = _model(contender, cut.train, epsilon, seed)
+        return fit_control(contender.name, cut, seed)
+    model = fit_mechanism(contender, cut.train, epsilon, seed)
     if not users:
-        return Made(model.all_factors(), model)
+        return Contestant(model.all_factors(), model)
     rows = Factors(
         model.fold_in(cut.shown), model.release.item_factors, np.asarray(model.release.center)
     )
-    return Made(rows, model, errors=not model.implicit)
+    return Contestant(rows, model, errors=not model.implicit)
 
 
-def _model(contender: Contender, train: Ratings, epsilon: float | None, seed: int) -> Model:
+def fit_mechanism(contender: Contender, train: Ratings, epsilon: float | None, seed: int) -> Model:
     spec = table()[contender.name]
     words: dict[str, Any] = {"seed": seed, **dict(contender.flags)}
     if contender.priced:
@@ -167,20 +169,22 @@ def _model(contender: Contender, train: Ratings, epsilon: float | None, seed: in
     return dpmf_jax.fit(train, contender.name, **_ALONE, **accepted, **words)
 
 
-def _control(name: str, cut: Parts, seed: int) -> Made:
+def fit_control(name: str, cut: Parts, seed: int) -> Contestant:
     """`cut.shown` has the users to measure, and `cut.train` what is learned from."""
     train, shown = cut.train, cut.shown
     if name == "implicit_als":
-        return Made(implicit_controls.implicit_als(train, shown, seed=seed), errors=False)
+        return Contestant(implicit_controls.implicit_als(train, shown, seed=seed), errors=False)
     if name in ("nothing_released", "als_without_noise"):
-        return Made(_beside_als(name, train, seed))
+        return Contestant(als_comparison(name, train, seed))
     made = controls.CONTROLS[name](train)
     if shown is not train:  # one score of an item for everybody, so for new users too
         made = metrics.constant(shown, np.asarray(made.center))
-    return Made(made, errors=name not in controls.NO_ERRORS, order=name not in controls.NO_ORDER)
+    return Contestant(
+        made, errors=name not in controls.NO_ERRORS, order=name not in controls.NO_ORDER
+    )
 
 
-def _beside_als(name: str, train: Ratings, seed: int) -> Factors:
+def als_comparison(name: str, train: Ratings, seed: int) -> Factors:
     """What `als` is measured beside: everybody's own ratings alone, and no noise."""
     spec = table()["als"]
     flags = resolve.flags_of(spec, {})

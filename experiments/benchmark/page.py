@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from accounting.digits import printed_up
+from accounting.plain import TYPICAL
 from dpmf_jax.models import storage
 from experiments.benchmark import pictures, submissions
-from experiments.benchmark.protocol import LIST, LONG_LIST, SPLITS, TYPICAL
+from experiments.benchmark.protocol import LIST, LONG_LIST, SPLITS
 from experiments.cli import console
 
 Row = Mapping[str, Any]
@@ -50,7 +51,7 @@ def write(folder: Path, scale: str, rows: Sequence[Row], others: Path | None = N
         kept = {"scale": scale, "rows": list(map(console.plain, own))}
         storage.write_json(folder / f"{data}.json", kept)
         written.append(str(folder / f"{data}.json"))
-        drawn = pictures.of_data(data, own)
+        drawn = pictures.draw(data, own)
         for name, svg in drawn.items():
             keep(f"{name}.svg", svg)
         keep(f"{data}.md", _page(data, own, drawn))
@@ -74,16 +75,16 @@ def _index(scale: str, rows: Sequence[Row], whole: Sequence[Row]) -> str:
         repeats = ", ".join(map(str, sorted({row["repeats"] for row in own})))
         links = f"[{data}]({data}.md) | [json]({data}.json)"
         lines.append(f"| {links} | {split} | {len(own)} | {repeats} |")
-    lines += ["", *_best(whole)]
+    lines += ["", *least_errors(whole)]
     absent = dict.fromkeys(row["absent"] for row in rows if row["absent"])
     lines += [f"Not here: {' · '.join(absent)}", ""] if absent else []
     return "\n".join([*lines, *_provenance(whole)])
 
 
-def _best(rows: Sequence[Row]) -> list[str]:
+def least_errors(rows: Sequence[Row]) -> list[str]:
     """The least error of a proved promise for each unit, trust and price, by data set."""
     proved = [
-        row for row in rows if _status(row) == "proved" and row["split"] == "ratings" and _of(row)
+        row for row in rows if _status(row) == "proved" and row["split"] == "ratings" and _rmse(row)
     ]
     epsilons = sorted({row["epsilon"] for row in proved})
     lines = [
@@ -97,13 +98,14 @@ def _best(rows: Sequence[Row]) -> list[str]:
         + " |",
         "|---" * (3 + len(epsilons)) + "|",
     ]
-    for data, unit, trust in dict.fromkeys((row["data"], *_group(row)) for row in proved):
+    for data, unit, trust in dict.fromkeys((row["data"], *unit_and_trust(row)) for row in proved):
         cells = []
         for epsilon in epsilons:
             own = [
-                (_of(row) or 0.0, row["contender"])
+                (_rmse(row) or 0.0, row["contender"])
                 for row in proved
-                if (row["data"], *_group(row), row["epsilon"]) == (data, unit, trust, epsilon)
+                if (row["data"], *unit_and_trust(row), row["epsilon"])
+                == (data, unit, trust, epsilon)
             ]
             cells.append("{:.3f} {}".format(*min(own)) if own else "")
         lines.append(f"| {data} | {unit} | {_hidden_from(trust)} | " + " | ".join(cells) + " |")
@@ -132,11 +134,11 @@ def _page(data: str, rows: Sequence[Row], drawn: Iterable[str]) -> str:
     for split in (split for split in SPLITS if any(row["split"] == split for row in rows)):
         own = [row for row in rows if row["split"] == split]
         lines += [f"## Split: {split}", "", f"{SPLITS[split].capitalize()}.", ""]
-        priced = list(filter(_finite, own))
-        for unit, trust in dict.fromkeys(map(_group, priced)):
+        priced = list(filter(has_finite_price, own))
+        for unit, trust in dict.fromkeys(map(unit_and_trust, priced)):
             lines += [f"### Hidden: one {unit}; from {_hidden_from(trust)}", ""]
-            lines += _table([row for row in priced if _group(row) == (unit, trust)])
-        others = [row for row in own if not _finite(row)]
+            lines += _table([row for row in priced if unit_and_trust(row) == (unit, trust)])
+        others = [row for row in own if not has_finite_price(row)]
         if others:
             lines += ["### Without privacy", "", *_table(others)]
         if front := pictures.front(own):
@@ -150,18 +152,18 @@ def _table(rows: Sequence[Row]) -> list[str]:
         *("RMSE of the least and most active", "fit, s", "MiB", f"ε of {TYPICAL} ratings"),
     ]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for row in sorted(rows, key=lambda row: (row["epsilon"] or 0.0, _of(row) or float("inf"))):
+    for row in sorted(rows, key=lambda row: (row["epsilon"] or 0.0, _rmse(row) or float("inf"))):
         promise, audits, groups = row["promise"] or {}, row["audits"], row["rmse_by_activity"]
         cells = [
             row["contender"],
-            _short(promise.get("epsilon")),
+            printed_price(promise.get("epsilon")),
             _status(row) + (", diverged" if row["diverged"] else ""),
             "" if audits is None else f"{audits['violated']} of {sum(audits.values())}",
-            *(_number(row["numbers"][name]) for _, name in COLUMNS),
-            "" if not groups else f"{_plain(groups[0])}, {_plain(groups[-1])}",
+            *(printed_mean(row["numbers"][name]) for _, name in COLUMNS),
+            "" if not groups else f"{printed_error(groups[0])}, {printed_error(groups[-1])}",
             "" if row["seconds"] is None else f"{row['seconds']:.1f}",
             "" if row["memory_mib"] is None else f"{row['memory_mib']:.0f}",
-            _short(promise.get("epsilon_of_a_user")),
+            printed_price(promise.get("epsilon_of_a_user")),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
@@ -174,8 +176,8 @@ def in_short(row: Row) -> list[str]:
         (row["promise"] or {"unit": ""})["unit"],
         _status(row) + (", diverged" if row["diverged"] else ""),
         "" if row["epsilon"] is None else f"{row['epsilon']:g}",
-        _number(row["numbers"]["rmse"]),
-        _number(row["numbers"]["ndcg_at_10"]),
+        printed_mean(row["numbers"]["rmse"]),
+        printed_mean(row["numbers"]["ndcg_at_10"]),
         f"{row['seconds']:.1f}",
     ]
 
@@ -193,8 +195,8 @@ def _front(front: Sequence[Row]) -> list[str]:
     return [
         *lines,
         *(
-            f"| {_short(row['promise']['epsilon_of_a_user'])} | {_number(row['numbers']['rmse'])} |"
-            f" {row['contender']} | {row['epsilon']:g} |"
+            f"| {printed_price(row['promise']['epsilon_of_a_user'])} |"
+            f" {printed_mean(row['numbers']['rmse'])} | {row['contender']} | {row['epsilon']:g} |"
             for row in front
         ),
         "",
@@ -202,20 +204,20 @@ def _front(front: Sequence[Row]) -> list[str]:
 
 
 def _provenance(rows: Sequence[Row]) -> list[str]:
-    commits = sorted({_commit(one) for row in rows for one in row["commits"]})
+    commits = sorted({short_commit(one) for row in rows for one in row["commits"]})
     devices = sorted({one for row in rows for one in row["devices"]})
     return [f"Commits: {', '.join(commits)}. Devices: {', '.join(devices)}.", ""]
 
 
-def _commit(name: str) -> str:
+def short_commit(name: str) -> str:
     return name[:12] + ("-dirty" if name.endswith("-dirty") else "")
 
 
-def _group(row: Row) -> tuple[str, str]:
+def unit_and_trust(row: Row) -> tuple[str, str]:
     return row["promise"]["unit"], row["promise"]["trust"]
 
 
-def _finite(row: Row) -> bool:
+def has_finite_price(row: Row) -> bool:
     promise = row["promise"]
     return (
         promise is not None
@@ -224,7 +226,7 @@ def _finite(row: Row) -> bool:
     )
 
 
-def _of(row: Row) -> float | None:
+def _rmse(row: Row) -> float | None:
     return None if row["numbers"]["rmse"] is None else row["numbers"]["rmse"]["mean"]
 
 
@@ -232,18 +234,18 @@ def _status(row: Row) -> str:
     return "no privacy" if row["promise"] is None else row["promise"]["status"]
 
 
-def _number(value: Mapping[str, Any] | None) -> str:
+def printed_mean(value: Mapping[str, Any] | None) -> str:
     if value is None:
         return ""
     half = "" if value["half"] is None else f" ± {value['half']:.3f}"
     return f"{value['mean']:.3f}{half}"
 
 
-def _plain(value: float | None) -> str:
+def printed_error(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _short(value: Any) -> str:
+def printed_price(value: Any) -> str:
     """A price, rounded up to four digits; "inf" where there is no such number."""
     if value is None:
         return ""

@@ -18,13 +18,13 @@ def front(rows: Sequence[Row]) -> list[Row]:
     the lowest price on.
     """
     found: list[Row] = []
-    for row in sorted(filter(_stands, rows), key=lambda row: (_price(row), _error(row))):
+    for row in sorted(filter(has_proved_price, rows), key=lambda row: (_price(row), _error(row))):
         if not found or _error(row) < _error(found[-1]):
             found.append(row)
     return found
 
 
-def _stands(row: Row) -> bool:
+def has_proved_price(row: Row) -> bool:
     promise = row["promise"]
     return (
         promise is not None
@@ -43,17 +43,17 @@ def _error(row: Row) -> float:
     return row["numbers"]["rmse"]["mean"]
 
 
-def of_data(data: str, rows: Sequence[Row]) -> dict[str, str]:
+def draw(data: str, rows: Sequence[Row]) -> dict[str, str]:
     """svg by name: of the split by rating, the curves and the front; nothing without matplotlib."""
     own = [row for row in rows if row["split"] == "ratings" and row["numbers"]["rmse"]]
     if not any(row["promise"] and row["epsilon"] is not None for row in own):
         return {}
     return if_installed(
-        lambda: {f"{data}-epsilon": _curves(data, own), f"{data}-user": _user(data, own)}
+        lambda: {f"{data}-epsilon": draw_curves(data, own), f"{data}-user": draw_front(data, own)}
     )
 
 
-def _curves(data: str, rows: Sequence[Row]) -> str:
+def draw_curves(data: str, rows: Sequence[Row]) -> str:
     """Error against ε, a panel for what each promise hides."""
     priced = [row for row in rows if row["promise"] and row["epsilon"] is not None]
     units = list(dict.fromkeys(row["promise"]["unit"] for row in priced))
@@ -103,11 +103,11 @@ def _curves(data: str, rows: Sequence[Row]) -> str:
     return svg.getvalue()
 
 
-def _user(data: str, rows: Sequence[Row]) -> str:
+def draw_front(data: str, rows: Sequence[Row]) -> str:
     """Error against what a user pays, and those that nothing else beats in both."""
     with canvas(f"{data} user", (5.5, 4.0), foot=FOOT) as (_, axes, svg):
         axis = axes[0][0]
-        standing = [row for row in rows if _stands(row)]
+        standing = [row for row in rows if has_proved_price(row)]
         units = list(dict.fromkeys(row["promise"]["unit"] for row in standing))
         for unit, colour in zip(units, palette(len(units)), strict=True):
             own = [row for row in standing if row["promise"]["unit"] == unit]

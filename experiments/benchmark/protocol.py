@@ -13,7 +13,6 @@ from dpmf_jax.data.catalogue import DATASETS
 DELTA = 1e-5
 SUBMISSIONS = Path("docs") / "benchmark" / "submissions"  # results of others
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
-TYPICAL = 20  # ratings of the person whose price stands beside a promise for one rating
 LIST, LONG_LIST = 10, 20  # items of a list
 # From whom a promise hides, by how its trust model begins.
 TRUST = {

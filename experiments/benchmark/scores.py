@@ -19,7 +19,8 @@ DEFINITIONS = {
     "coverage_at_10": "share of the catalogue that stands in the 10 best of anybody",
     "popularity_at_10": (
         "mean place of what stands in lists of 10 among all items by their number of training"
-        " ratings, from 0 (the fewest) to 1 (the most)"
+        " ratings (of users who are held out: of those that are shown), from 0 (the fewest) to 1"
+        " (the most)"
     ),
     "seconds": "of the fit, compilation included where it is the first of its program; the median",
     "memory_mib": (
@@ -28,7 +29,7 @@ DEFINITIONS = {
     ),
     "rmse_by_activity": (
         f"the error of each of {GROUPS} groups of users of about equal size, from those with the"
-        " fewest training ratings to those with the most"
+        " fewest training ratings (of users who are held out: shown ones) to those with the most"
     ),
 }
 NUMBERS = (
@@ -58,7 +59,7 @@ def scores(
             for one in range(GROUPS)
         ]
     if order:
-        found |= _of_lists(factors, *metrics.to_rank(train, test), of_all=train)
+        found |= list_scores(factors, *metrics.to_rank(train, test), of_all=train)
     return found
 
 
@@ -72,7 +73,7 @@ def activity(train: Ratings) -> np.ndarray:
     return below * GROUPS // max(1, train.num_users)
 
 
-def _of_lists(
+def list_scores(
     factors: Factors, train: Ratings, test: Ratings, *, of_all: Ratings
 ) -> dict[str, float]:
     width = train.num_items

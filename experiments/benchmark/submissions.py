@@ -30,6 +30,7 @@ from experiments.benchmark.scores import NUMBERS
 VERSION = 1
 CLAIMED, STATED = "claimed by its author", "stated by its author"
 UNITS = ("rating value", "rating presence", "user")
+NAME = r"^[\w .,:;()+'&/-]+$"  # nothing that a table of markdown would take for its own
 TEXT = {"type": "string", "minLength": 1}
 POSITIVE = {"type": "number", "exclusiveMinimum": 0}
 SHARES = ("ndcg_at_10", "recall_at_20", "coverage_at_10", "popularity_at_10")
@@ -100,7 +101,7 @@ def schema() -> dict[str, Any]:
         **_object(
             {
                 "version": {"const": VERSION},
-                "name": {**TEXT, "maxLength": 60},
+                "name": {**TEXT, "maxLength": 60, "pattern": NAME},
                 "authors": TEXT,
                 "source": {**TEXT, "description": "the paper, or where the program is"},
                 "results": {"type": "array", "items": result, "minItems": 1},

@@ -214,6 +214,14 @@ def test_a_run_that_diverges_has_a_row_without_numbers():
     assert "diverged" in page.in_short(row)[2]
 
 
+def test_a_model_that_is_not_finite_diverged(monkeypatch):
+    bad = Factors(np.full((40, 1), np.nan), np.ones((20, 1)), np.zeros(20))
+    monkeypatch.setitem(fits.controls.CONTROLS, "item_means", lambda train: bad)
+    found = fits.fitted(Setting(SMALL, "ratings", BY_LABEL["item means"], None), 0)
+    assert found["diverged"]
+    assert found["rmse"] is None
+
+
 # --- the command
 
 

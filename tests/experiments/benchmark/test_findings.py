@@ -45,6 +45,15 @@ def test_every_number_of_the_page_is_one_of_the_rows(rows):
     assert set(told) <= means
 
 
+def test_every_row_of_six_prices_is_that_of_its_mechanism(rows):
+    text = (FOLDER / "findings.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([^`]+)` \|((?: [\d.]+ \|){6})$", text, re.MULTILINE)
+    assert len(told) == 13
+    for name, cells in told:
+        expected = [f"{number(rows, name, epsilon):.3f}" for epsilon in EPSILONS]
+        assert [cell.strip() for cell in cells.split("|")[:6]] == expected, name
+
+
 def test_claims_of_the_papers_are_worth_less_than_what_is_proved(rows):
     for epsilon in EPSILONS:
         proved = number(rows, "gaussian-public-items", epsilon)

@@ -101,6 +101,7 @@ def test_a_name_is_taken_once(capsys, tmp_path):
         (changed("results", 0, "numbers", "ndcg_at_10", value=[0.9, 1.1]), "ndcg_at_10"),
         (changed("results", 0, "numbers", "rmse", value=[0.9, float("nan")]), "NaN"),
         (changed("name", value="als"), "a row of the benchmark's own"),
+        (changed("name", value="mine | 1 | proved"), "name"),
         (changed("results", value=[]), "results"),
         ([], "object"),
     ],
