@@ -5,19 +5,25 @@ import os
 
 import jaxlib
 
-from experiments.audit.compilation import SIMPLER as FLAG
-from experiments.audit.compilation import has_simpler
+from experiments.audit.compilation import quick_options
 
-# XLA's simpler generator, as an option of one program, where this jaxlib has it.
-SIMPLER = {"xla_cpu_use_fusion_emitters": False} if has_simpler(jaxlib.__version__) else {}
+OPTIONS = quick_options(jaxlib.__version__)
 # The same for a process of its own.
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": FLAG if SIMPLER else ""}
+QUICK = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "XLA_FLAGS": " ".join(f"--{name}={value}" for name, value in OPTIONS.items()),
+}
+# As options of one program, which have types.
+OF_ONE = {
+    name: {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value)
+    for name, value in OPTIONS.items()
+}
 
 
 def compile_quickly(quickly: bool) -> None:
     """Programs compiled from now on are optimised little.
 
-    jax has a flag for that, but for the generator none that could be set again, hence the look
+    jax has a flag for that, but for XLA's options none that could be set again, hence the look
     behind its curtain.
     """
     import jax
@@ -28,11 +34,11 @@ def compile_quickly(quickly: bool) -> None:
     as_shipped = getattr(options, "__wrapped__", options)
 
     @functools.wraps(as_shipped)
-    def simpler(*args, env_options_overrides=None, **kwargs):
-        overrides = SIMPLER | (env_options_overrides or {})
+    def quick(*args, env_options_overrides=None, **kwargs):
+        overrides = OF_ONE | (env_options_overrides or {})
         return as_shipped(*args, env_options_overrides=overrides, **kwargs)
 
-    compiler.get_compile_options = simpler if quickly and SIMPLER else as_shipped
+    compiler.get_compile_options = quick if quickly else as_shipped
 
 
 def environment(*flags: str, quick: bool = False) -> dict[str, str]:

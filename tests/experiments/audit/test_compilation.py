@@ -11,12 +11,9 @@ from tests.cases.processes import python
 
 
 def test_who_has_the_simpler_generator():
-    assert [compilation.has_simpler(one) for one in ("0.8.0", "0.10.2", "0.11.0", "1.0")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    options = [compilation.quick_options(one) for one in ("0.8.0", "0.10.2", "0.11.0", "1.0")]
+    assert all(compilation.FEWER.items() <= one.items() for one in options)
+    assert ["xla_cpu_use_fusion_emitters" in one for one in options] == [True, True, False, False]
 
 
 def test_where_jax_is_there_nothing_is_set(monkeypatch):
@@ -41,7 +38,9 @@ def test_a_quick_audit_starts_so_and_keeps_the_flags_that_are_there():
         print(json.dumps([os.environ["XLA_FLAGS"].split(), within, after]))
     """
     flags, within, after = json.loads(python(program).stdout)
-    here = compilation.has_simpler(jaxlib.__version__)
-    assert flags.count(compilation.SIMPLER) == here
-    assert flags[0] == "--xla_force_host_platform_device_count=1"
+    options = compilation.quick_options(jaxlib.__version__)
+    assert flags == [
+        "--xla_force_host_platform_device_count=1",
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
     assert (within, after) == (True, False)
