@@ -128,9 +128,12 @@ class Sketched(NamedTuple):
 
 def released(mechanism: Mechanism, data: Layout) -> Release:
     """The shapes of what is released; None for a part that is not."""
-    return jax.eval_shape(
-        lambda m, d, k: m.release(m.init(k, d, None)), mechanism, data, jax.random.key(0)
-    )
+    return jax.eval_shape(_first_release, mechanism, data, jax.random.key(0))
+
+
+def _first_release(mechanism: Mechanism, data: Layout, key: jax.Array) -> Release:
+    """Of no step. It has a name so that jax traces it once for all that ask."""
+    return mechanism.release(mechanism.init(key, data, None))
 
 
 def sketched(mechanism: Mechanism, data: Layout) -> Sketched | None:
