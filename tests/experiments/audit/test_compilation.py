@@ -28,6 +28,7 @@ def test_a_quick_audit_starts_so_and_keeps_the_flags_that_are_there():
     program = """
         import json, os, sys
         from experiments.audit import compilation
+        os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=2"
         compilation.start_quickly()
         compilation.start_quickly()
         import jax
@@ -39,8 +40,10 @@ def test_a_quick_audit_starts_so_and_keeps_the_flags_that_are_there():
     """
     flags, within, after = json.loads(python(program).stdout)
     options = compilation.quick_options(jaxlib.__version__)
+    del options["xla_cpu_parallel_codegen_split_count"]
     assert flags == [
         "--xla_force_host_platform_device_count=1",
+        "--xla_cpu_parallel_codegen_split_count=2",
         *(f"--{name}={value}" for name, value in options.items()),
     ]
     assert (within, after) == (True, False)
