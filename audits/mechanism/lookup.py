@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -262,19 +262,17 @@ def _lookups(
     if not whole and not one_word and few < num:
         found_in_few = lookup_tables.counts(table(own_key, statistics[0][:1], few), some, "value")
         num = num if np.mean(found_in_few > 0) * num / few >= WORTH else few
-    tables: list[Callable[[], Iterable[np.ndarray]]] = [
-        (
-            partial(map, partial(numbers, counting, counted=True), some)
-            if one_word
-            else partial(table, own, some, num)
-        )
+    tables: list[Iterable[np.ndarray]] = [
+        (map(partial(numbers, counting, counted=True), some) if one_word else table(own, some, num))
         for own, some in zip((own_key, other_key), statistics, strict=True)
     ]
+    if whole:  # few numbers, for two views
+        tables = [list(pieces) for pieces in tables]
     found: list[Lookup] = []
     for view in ("value", lookup_tables.LOW) if whole else ("value",):
         both = np.concatenate(fresh)
         # of each table, how often it holds what either world made
-        held = [np.split(lookup_tables.counts(table(), both, view), 2) for table in tables]
+        held = [np.split(lookup_tables.counts(pieces, both, view), 2) for pieces in tables]
         for world in (0, 1):
             counts = [[held[t][w] for t in (world, 1 - world)] for w in (world, 1 - world)]
             told = where | {
