@@ -99,12 +99,18 @@ def find(
         return Source(
             name=path.name, paths=tuple(paths), layout=None, rating_range=rating_range or (1.0, 5.0)
         )
-    if not path.exists():
-        fix = f"name a file that exists, or one of synthetic, {', '.join(DATASETS)}"
-        raise DataError(
-            f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix
-        )
+    check_exists(path)
     return of_file(path, flags, rating_range, implicit=implicit)
+
+
+def check_exists(path: Path) -> None:
+    """Raises: DataError where there is nothing at the path, which names no data set either."""
+    if not path.exists():
+        raise DataError(
+            f"there is no data set or file {str(path)!r}",
+            where=f"looked for {path.absolute()}",
+            fix=f"name a file that exists, or one of synthetic, {', '.join(DATASETS)}",
+        )
 
 
 def of_file(

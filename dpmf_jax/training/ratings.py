@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dpmf_jax.data import given, splits
+from dpmf_jax.data import given, sources, splits
 from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
@@ -68,6 +68,8 @@ def read(
     incomplete = any(ids is None for ids in catalogue.values())
     undeclared = presence and incomplete and not given.has_catalogue(data)
     if undeclared and not published and not (own and seeded):
+        if isinstance(data, str | Path):  # a name that is mistyped has no catalogue either
+            sources.check_exists(Path(data))
         raise PrivacyError(
             f"{what} needs a declared catalogue",
             where="users and items read off the ratings show who has a rating at all",

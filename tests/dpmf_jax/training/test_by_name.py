@@ -89,6 +89,12 @@ def test_the_shape_of_a_sparse_matrix_is_a_declared_catalogue():
     assert (len(model.users), len(model.items)) == (25, 9)
 
 
+def test_a_file_that_is_not_there_is_missed_before_its_catalogue(tmp_path):
+    for gone in (tmp_path / "gone.csv", str(tmp_path / "gone.csv")):
+        with pytest.raises(DataError, match=r"no data set or file '.*gone.csv'"):
+            dpmf_jax.fit(gone, **RANGE)
+
+
 @pytest.mark.parametrize(
     "kind", [list, tuple, np.array, pandas.Series, polars.Series, pandas.Index]
 )
