@@ -19,6 +19,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jax.typing import ArrayLike
 
+from dpmf_jax.noise import bits, rare
 from dpmf_jax.noise.laws import Noise
 
 PyTree = Any
@@ -26,6 +27,9 @@ PyTree = Any
 # steps: the largest magnitude of one encoded number, so that one addition cannot wrap around
 LIMIT = 2**30
 DIGITS = 32
+BITS = 2 + DIGITS  # of a draw: is it zero, is it negative, and its digits
+ZERO, NEGATIVE, OPEN = 1, 2, 4  # marks of a draw: the two bits, and that a word tied
+UNDECIDED = np.uint32(1 << 31)  # stands for a draw with a word that tied
 MOST_WORDS = 128  # of a threshold; what they cannot hold has probability 2^-4096
 GUARD_BITS = 128  # of a threshold beyond its leading one
 # the law is that of a scale 1 + 2^-40 times as large, which is more than rounding thresholds takes
@@ -131,12 +135,78 @@ def thresholds(scale_in_steps: float) -> np.ndarray:
     return result
 
 
-def _bits(table: jax.Array, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """bool[34, *shape], independent, each True with its threshold's probability.
+def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32[shape], independent: the noise itself. Spends `key`.
 
-    A bit is True where a uniform number is below its threshold.
+    A word for each bit of the law. Further ones are drawn only where a word equals the first of its
+    threshold, once in 2^26 draws.
     """
-    size = (table.shape[0], *shape)
+    drawn = _by_first_words(law.thresholds, *_words(key, 0, shape))
+    return rare.where_any(_undecided, _by_all_words, rare.first, drawn, law.thresholds, key)
+
+
+def _words(key: jax.Array, number: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """The first word of every bit, or the one of this number; two arrays [17, *shape]."""
+    return bits.random_halves(jax.random.fold_in(key, number), BITS // 2, shape)
+
+
+def _by_first_words(table: jax.Array, *halves: jax.Array) -> jax.Array:
+    """uint32[shape]: the numbers whose bits have these first words, two arrays [17, *shape].
+
+    `UNDECIDED` where some word equals the first of its threshold: one pass over all words says
+    which bits are 1, and whether any is open.
+    """
+    rows, *shape = halves[0].shape
+    size = (-1, *(1,) * len(shape))
+    digit = np.array([0, 0, *(1 << place for place in range(DIGITS))], np.uint32).reshape(size)
+    mark = np.array([ZERO, NEGATIVE, *(0,) * DIGITS], np.uint32).reshape(size)
+    limit = table[:, 0].reshape(size)
+
+    def told(words: jax.Array, of: slice) -> tuple[jax.Array, jax.Array]:
+        below, nothing = words < limit[of], jnp.uint32(0)
+        marked = jnp.where(below, mark[of], nothing)
+        open_ = jnp.where(words == limit[of], jnp.uint32(OPEN), nothing)
+        return jnp.where(below, digit[of], nothing), marked | open_
+
+    both = told(halves[0], slice(rows)), told(halves[1], slice(rows, None))
+    nothing = (np.uint32(0), np.uint32(0))
+    digits, marks = jax.lax.reduce(jax.tree.map(jnp.bitwise_or, *both), nothing, _either, (0,))
+    number = _number(marks & ZERO != 0, marks & NEGATIVE != 0, digits)
+    return jnp.where(marks & OPEN != 0, UNDECIDED, number)
+
+
+def _either(one: Any, other: Any) -> Any:
+    return jax.tree.map(jnp.bitwise_or, one, other)
+
+
+def _number(zero: jax.Array, negative: jax.Array, digits: jax.Array) -> jax.Array:
+    """uint32: 0, or 1 more than the digits, with its sign."""
+    magnitude = 1 + digits
+    return jnp.where(zero, jnp.uint32(0), jnp.where(negative, -magnitude, magnitude))
+
+
+def _undecided(drawn: jax.Array, *_: Any) -> jax.Array:
+    """Where a word tied; and where the number is that very one, and is drawn again as it is."""
+    return drawn == UNDECIDED
+
+
+def _by_all_words(drawn: jax.Array, table: jax.Array, key: jax.Array) -> jax.Array:
+    """uint32: the numbers of `_by_first_words`, those that were undecided too."""
+    below = _below(table, lambda word: jnp.concatenate(_words(key, word, drawn.shape)), drawn.shape)
+    place = jnp.arange(DIGITS, dtype=jnp.uint32).reshape(-1, *(1,) * drawn.ndim)
+    digits = jnp.sum(below[2:].astype(jnp.uint32) << place, axis=0, dtype=jnp.uint32)
+    return _number(below[0], below[1], digits)
+
+
+def _below(
+    table: jax.Array, words: Callable[[jax.Array], jax.Array], shape: tuple[int, ...]
+) -> jax.Array:
+    """bool[rows of the table, *shape]: whether a uniform number is below its threshold.
+
+    words: their words, uint32[rows, *shape], the first of number 0. More are asked for while any
+      are equal to their thresholds'.
+    """
+    size = (len(table), *shape)
 
     def undecided(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         word, _, tied = carry
@@ -146,20 +216,12 @@ def _bits(table: jax.Array, key: jax.Array, shape: tuple[int, ...]) -> jax.Array
         carry: tuple[jax.Array, jax.Array, jax.Array],
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         word, below, tied = carry
-        drawn = jax.random.bits(jax.random.fold_in(key, word), size, jnp.uint32)
-        threshold = table[:, word].reshape(-1, *(1,) * len(shape))
-        return word + 1, below | (tied & (drawn < threshold)), tied & (drawn == threshold)
+        drawn = words(word)
+        limit = table[:, word].reshape(-1, *(1,) * len(shape))
+        return word + 1, below | (tied & (drawn < limit)), tied & (drawn == limit)
 
     start = (jnp.int32(0), jnp.zeros(size, bool), jnp.ones(size, bool))
     return jax.lax.while_loop(undecided, next_word, start)[1]
-
-
-def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32[shape], independent: the noise itself. Spends `key`."""
-    bits = _bits(law.thresholds, key, shape)
-    places = (jnp.uint32(1) << jnp.arange(DIGITS, dtype=jnp.uint32)).reshape(-1, *(1,) * len(shape))
-    magnitude = 1 + jnp.sum(jnp.where(bits[2:], places, jnp.uint32(0)), axis=0, dtype=jnp.uint32)
-    return jnp.where(bits[0], jnp.uint32(0), jnp.where(bits[1], -magnitude, magnitude))
 
 
 def with_noise(

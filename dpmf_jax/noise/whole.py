@@ -31,7 +31,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from dpmf_jax.noise import bits, ring, tables
+from dpmf_jax.noise import bits, rare, ring, tables
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.noise.tables import CELL_BITS
@@ -135,29 +137,8 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """
     first_key, further_key = jax.random.split(key)
     drawn = _by_first_words(law, bits.random_words(first_key, 3, shape))
-    decided = _where_any(_undecided, _by_all_words, drawn, law, further_key)
+    decided = rare.where_any(_undecided, _by_all_words, rare.first, drawn, law, further_key)
     return jax.lax.bitcast_convert_type(decided, jnp.uint32)
-
-
-def _where_any(asks: Any, rare: Any, drawn: jax.Array, *more: Any) -> jax.Array:
-    """`rare(drawn, *more)` where `asks(drawn)` anywhere, and `drawn` else.
-
-    So it is for many arrays at once too, where `vmap` of a condition would do both for each.
-    """
-
-    @jax.custom_batching.custom_vmap
-    def one(drawn: jax.Array, *more: Any) -> jax.Array:
-        return jax.lax.cond(jnp.any(asks(drawn)), rare, lambda drawn, *more: drawn, drawn, *more)
-
-    @one.def_vmap
-    def many(size: int, batched: Any, drawn: jax.Array, *more: Any) -> tuple[jax.Array, bool]:
-        if not batched[0]:
-            drawn = jnp.broadcast_to(drawn, (size, *drawn.shape))
-        axes = (0, *(jax.tree.map(lambda each: 0 if each else None, part) for part in batched[1:]))
-        rare_of_many = jax.vmap(rare, in_axes=axes, axis_size=size)
-        return _where_any(jax.vmap(asks), rare_of_many, drawn, *more), True
-
-    return one(drawn, *more)
 
 
 def _by_first_words(law: Law, words: list[jax.Array]) -> jax.Array:
@@ -184,7 +165,7 @@ def _by_first_words(law: Law, words: list[jax.Array]) -> jax.Array:
     )
 
 
-def _undecided(drawn: jax.Array) -> jax.Array:
+def _undecided(drawn: jax.Array, *_: Any) -> jax.Array:
     return drawn < -(1 << 29)
 
 
@@ -242,23 +223,44 @@ def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:
 WIDE = 16.0  # σ from which a cell's mass has a short series
 
 
-def _log_inner(scale: jax.Array, number: jax.Array) -> jax.Array:
-    """log ∫ exp(-(k·t + t²/2)/σ²) dt over a cell, t from -1/2 to 1/2, k the number: what a cell's
-    mass is beyond its middle's density.
+def _by_scale(total: Callable[..., jax.Array], scale: jax.Array, *numbers: jax.Array) -> jax.Array:
+    """`total(log_inner, scale, *numbers)`, by the quickest `log_inner` that serves these numbers.
+
+    log_inner(scale, k) is log ∫ exp(-(k·t + t²/2)/σ²) dt over a cell, t from -1/2 to 1/2: what the
+    mass of k's cell is beyond its middle's density.
+
+    numbers: uint32, of the same shape; a k is the difference of the first and another.
     """
-    return jax.lax.cond(scale >= WIDE, _log_inner_of_wide, _log_inner_of_any, scale, number)
+    wide, near, by_quadrature = (
+        partial(total, inner)
+        for inner in (_log_inner_of_wide, _log_inner_of_near, _log_inner_of_any)
+    )
+    return jax.lax.cond(
+        scale >= WIDE, partial(rare.where_any, _far, wide, near), by_quadrature, scale, *numbers
+    )
+
+
+def _far(scale: jax.Array, number: jax.Array, *others: jax.Array) -> jax.Array:
+    """Whether a k is σ² or more, which is 16σ at least: as good as never."""
+    return jnp.stack([jnp.abs(signed(number - other)) >= scale**2 for other in others])
+
+
+def _log_inner_of_near(scale: jax.Array, number: jax.Array) -> jax.Array:
+    """`_log_inner_of_wide` up to σ² from 0."""
+    near = (number / scale**2) ** 2
+    log = near * (1 / 24 - near * (1 / 2880 - near / 181440))
+    square = 1 / 12 + near * (1 / 360 - near * (1 / 4320 - 1 / 6048))
+    return log - square / (2 * scale**2)
 
 
 def _log_inner_of_wide(scale: jax.Array, number: jax.Array) -> jax.Array:
     """Within 1e-7: log ∫ exp(-a·t) dt less E[t²]/(2σ²), a = |k|/σ², E under exp(-a·t)."""
-    a = jnp.abs(number) / scale**2
-    near, far = jnp.minimum(a, 1.0) ** 2, jnp.maximum(a, 1.0)
-    log_of_near = near * (1 / 24 - near * (1 / 2880 - near / 181440))
-    square_of_near = 1 / 12 + near * (1 / 360 - near * (1 / 4320 - 1 / 6048))
-    log_of_far = far / 2 + jnp.log1p(-jnp.exp(-far)) - jnp.log(far)
-    square_of_far = 1 / 4 - 1 / (far * jnp.tanh(far / 2)) + 2 / far**2
-    square = jnp.where(a < 1, square_of_near, square_of_far)
-    return jnp.where(a < 1, log_of_near, log_of_far) - square / (2 * scale**2)
+    distance, end = jnp.abs(number), scale**2
+    near = _log_inner_of_near(scale, jnp.minimum(distance, end))
+    far = jnp.maximum(distance / end, 1.0)
+    log = far / 2 + jnp.log1p(-jnp.exp(-far)) - jnp.log(far)
+    square = 1 / 4 - 1 / (far * jnp.tanh(far / 2)) + 2 / far**2
+    return jnp.where(distance < end, near, log - square / (2 * scale**2))
 
 
 def _log_inner_of_any(scale: jax.Array, number: jax.Array) -> jax.Array:
@@ -272,19 +274,21 @@ def _log_inner_of_any(scale: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def _log_prob(scale: jax.Array, response: PyTree, statistics: PyTree) -> jax.Array:
-    def log_mass(r: jax.Array, q: jax.Array) -> jax.Array:
+    def log_mass(inner: Any, scale: jax.Array, r: jax.Array, q: jax.Array) -> jax.Array:
         number = signed(r - q).astype(float)
         constant = jnp.log(scale) + 0.5 * jnp.log(2 * jnp.pi)
-        return jnp.sum(-((number / scale) ** 2) / 2 - constant + _log_inner(scale, number))
+        return jnp.sum(-((number / scale) ** 2) / 2 - constant + inner(scale, number))
 
-    return jax.tree.reduce(jnp.add, jax.tree.map(log_mass, response, statistics))
+    each = partial(_by_scale, log_mass, scale)
+    return jax.tree.reduce(jnp.add, jax.tree.map(each, response, statistics))
 
 
 def _log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
     # (k′² - k²)/(2σ²) with k = r - q, k′ = r - q′: differences are taken of whole numbers
-    def ratio(r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
+    def ratio(inner: Any, scale: jax.Array, r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
         here, there, apart = (signed(d).astype(float) for d in (r - q, r - q_, q - q_))
         middle = apart * ((here + there) / 2) / scale**2
-        return jnp.sum(middle + _log_inner(scale, here) - _log_inner(scale, there))
+        return jnp.sum(middle + inner(scale, here) - inner(scale, there))
 
-    return jax.tree.reduce(jnp.add, jax.tree.map(ratio, response, statistics, other))
+    each = partial(_by_scale, ratio, scale)
+    return jax.tree.reduce(jnp.add, jax.tree.map(each, response, statistics, other))

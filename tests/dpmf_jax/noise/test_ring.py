@@ -4,6 +4,7 @@ that is exact.
 
 import itertools
 import math
+from functools import partial
 
 import hypothesis.strategies as st
 import jax
@@ -14,7 +15,7 @@ import pytest
 import scipy.stats
 from hypothesis import example, given
 
-from dpmf_jax.noise import ring
+from dpmf_jax.noise import chacha, ring
 
 ALPHA = 1e-4
 # every element of the ring is within the thresholds' reach
@@ -254,12 +255,73 @@ def test_entries_leaves_and_keys_are_independent_and_noise_is_added():
     assert np.unique(np.stack([np.asarray(c) for c in columns])).size > 1590
 
 
-def test_a_further_word_is_drawn_where_the_first_ones_are_equal(monkeypatch):
+def test_a_further_word_is_drawn_where_the_first_ones_are_equal():
     """Words that can only be 0 or 2^31, and a threshold of (2^31, 2^31): below it are three of four
     numbers.
     """
-    real = jax.random.bits
-    monkeypatch.setattr(jax.random, "bits", lambda *args: real(*args) & jnp.uint32(1 << 31))
-    table = jnp.array([[2**31, 2**31], [2**31, 0]], jnp.uint32)
-    share = np.mean(ring._bits(table, jax.random.key(0), (20_000,)), axis=1)
+    table, shape = jnp.array([[2**31, 2**31], [2**31, 0]], jnp.uint32), (20_000,)
+
+    def words(number):
+        key = jax.random.fold_in(jax.random.key(0), number)
+        return jax.random.bits(key, (2, *shape)) & jnp.uint32(1 << 31)
+
+    share = np.mean(ring._below(table, words, shape), axis=1)
     np.testing.assert_allclose(share, [0.75, 0.5], atol=0.02)
+
+
+def numbers_of(bits_of_draws) -> np.ndarray:
+    zero, negative, *digits = np.asarray(bits_of_draws)
+    magnitude = 1 + sum(digit.astype(np.int64) << place for place, digit in enumerate(digits))
+    return np.where(zero, 0, np.where(negative, -magnitude, magnitude)) % 2**32
+
+
+@pytest.mark.parametrize("scale", [0.25, 3.7, 2.0**20, 2.0**28])
+@pytest.mark.parametrize("make_key", [jax.random.key, partial(jax.random.key, impl=chacha.IMPL)])
+def test_a_draw_is_told_by_its_first_words_as_by_all_of_them(scale, make_key):
+    """Against whole numbers of the host: a word below the first of its threshold is a bit."""
+    table, shape = jnp.asarray(ring.thresholds(scale)), (300, 2)
+    words = np.concatenate(ring._words(make_key(3), 0, shape))
+    limit = np.asarray(table)[:, :1, None]
+    assert not (words == limit).any()
+    expected = numbers_of(words < limit)
+    law = ring.Law(jnp.float32(scale), table)
+    np.testing.assert_array_equal(ring.draw(law, make_key(3), shape), expected)
+    drawn = jnp.zeros(shape, jnp.uint32)
+    np.testing.assert_array_equal(ring._by_all_words(drawn, table, make_key(3)), expected)
+
+
+@pytest.mark.parametrize("bit", [0, 1, 2, 16, 17, 33])
+def test_a_word_that_ties_leaves_its_draw_open_and_no_other(bit):
+    table = jnp.asarray(ring.thresholds(1000.0))
+    words = jnp.concatenate(ring._words(jax.random.key(4), 0, (50,)))
+    plain = ring._by_first_words(table, *jnp.split(words, 2))
+    found = ring._by_first_words(table, *jnp.split(words.at[bit, 7].set(table[bit, 0]), 2))
+    assert np.flatnonzero(ring._undecided(found)).tolist() == [7]
+    np.testing.assert_array_equal(np.delete(found, 7), np.delete(plain, 7))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_an_open_draw_is_made_of_further_words(together, monkeypatch):
+    """All first words tie, so each bit is that of the second word of its threshold."""
+    law = ring.discrete_laplace(2.0**20).sample.args[0]
+    table, real = law.thresholds, ring._words
+
+    def first_words_tie(key, number, shape):
+        rows = table[:, 0].reshape(-1, *(1,) * len(shape))
+        drawn = jnp.concatenate(real(key, number, shape))
+        return jnp.split(jnp.where(number == 0, rows, drawn), 2)
+
+    monkeypatch.setattr(ring, "_words", first_words_tie)
+    keys = jax.random.split(jax.random.key(6), 3)
+    draw = partial(ring.draw, law, shape=(40,))
+    drawn = jax.vmap(draw)(keys) if together else jnp.stack(list(map(draw, keys)))
+    for key, found in zip(keys, drawn, strict=True):
+        words = np.concatenate(real(key, 1, (40,)))
+        np.testing.assert_array_equal(found, numbers_of(words < np.asarray(table)[:, 1:2]))
+
+
+def test_many_draws_share_one_condition():
+    """The compiled program has a condition, where `vmap` would have made a choice of it."""
+    law = ring.discrete_laplace(50.0).sample.args[0]
+    draw = jax.jit(jax.vmap(lambda key: ring.draw(law, key, (5,))))
+    assert "stablehlo.case" in draw.lower(jax.random.split(jax.random.key(2), 4)).as_text()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpmf_jax.noise import bits, chacha, tables, whole
+from dpmf_jax.noise.ring import signed
 
 FALSE_ALARM = 1e-5  # of every statistical test here; keys are fixed
 SCALES = (0.5, 5.0, 528.0, 600.0, 4_097.0, 111_000.0)
@@ -228,8 +229,29 @@ def test_the_mass_of_a_cell_of_wide_noise_has_its_series(scale):
                 [-0.5, -0.25, 0, 0.25, 0.5],
             )
             expected = float(mpmath.log(mass))
-        found = float(whole._log_inner(jnp.float32(scale), jnp.float32(number)))
-        assert found == pytest.approx(expected, rel=2e-7, abs=2e-7)
+        found = _log_inner(jnp.float32(scale), jnp.uint32([number]), jnp.zeros(1, jnp.uint32))
+        assert float(found) == pytest.approx(expected, rel=2e-7, abs=2e-7)
+
+
+def _log_inner(scale, response, statistics):
+    """What a cell's mass is beyond its middle's density, added up over the cells."""
+
+    def total(inner, scale, r, q):
+        return jnp.sum(inner(scale, signed(r - q).astype(float)))
+
+    return whole._by_scale(total, scale, response, statistics)
+
+
+def test_one_cell_that_is_far_off_leaves_the_others_as_they_are():
+    """A closed form is taken for all where one needs it; it is the short series' for the others."""
+    scale, numbers = jnp.float32(20.0), [0, 3, -150, 399, 401, -5000]
+    statistics = jnp.zeros((len(numbers), 1), jnp.uint32)
+    responses = ring(numbers)[:, None]
+    alone = [_log_inner(scale, *both) for both in zip(responses, statistics, strict=True)]
+    together = _log_inner(scale, responses, statistics)
+    assert float(together) == pytest.approx(sum(map(float, alone)), rel=1e-6)
+    of_many = jax.vmap(_log_inner, in_axes=(None, 0, 0))(scale, responses, statistics)
+    np.testing.assert_allclose(of_many, alone, rtol=1e-6)
 
 
 @pytest.mark.seconds
