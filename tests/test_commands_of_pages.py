@@ -1,14 +1,19 @@
-"""The commands of the page of commands run, one after the other, in a reader's folder.
+"""The commands of the pages run, one after the other, in a reader's folder.
 
 MovieLens-100K stands for MovieLens-1M, which has ten times as many ratings.
 """
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import dpmf_jax
 from dpmf_jax.training import fit
 from experiments.cli import main as cli
+from tests.cases import CHECKOUT, distributed
 from tests.cases import fit as small
 from tests.test_pages import blocks, commands
 
@@ -69,3 +74,49 @@ def test_the_commands_of_the_page_run(capsys):
         assert code == 0 or (said in told.err and said in beside[0]), (words, told.err)
         ran += 1
     assert ran >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.usefixtures("folder")
+def test_the_command_that_chooses_settings_runs(capsys):
+    (words,) = commands("docs/tuning.md")
+    assert cli.main(words) == 0
+    assert "privacy statement" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.usefixtures("folder")
+def test_the_audits_of_a_mechanism_of_ones_own_run_and_find_it_sound(capsys):
+    (code,) = blocks("docs/your_mechanism.md", "python")
+    Path("item_means.py").write_text(code)
+    for words in commands("docs/your_mechanism.md"):
+        assert cli.main([*words, "--quick"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.usefixtures("folder")
+def test_the_commands_of_several_processes_run():
+    """Over loopback. What is complete has nothing to go on with, and says so."""
+    ratings = dpmf_jax.load("ml-100k", data_dir=os.environ["DPMF_DATA"])
+    small.write_ratings("ratings.csv", zip(ratings.user, ratings.item, ratings.value, strict=True))
+    first, again = commands("docs/processes.md")
+    at = first.index("--coordinator") + 1
+    assert first[-2:] == ["--process-id", "0"]
+    words = [*first[:at], f"127.0.0.1:{distributed.free_port()}", *first[at + 1 : -1]]
+    for code, _, said in distributed.ended([start([*words, number]) for number in "01"]):
+        assert code == 0, said
+    ((code, _, said),) = distributed.ended([start(again)])
+    assert code == 2 and "complete already" in said and again[2] in said, said
+
+
+def start(words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )
