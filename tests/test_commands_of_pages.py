@@ -109,7 +109,9 @@ def test_the_commands_of_several_processes_run():
     for code, _, said in distributed.ended([start([*words, number]) for number in "01"]):
         assert code == 0, said
     ((code, _, said),) = distributed.ended([start(again)])
-    assert code == 2 and "complete already" in said and again[2] in said, said
+    assert code == 2, said
+    assert "complete already" in said
+    assert again[2] in said
 
 
 def start(words):
