@@ -110,7 +110,7 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     found = whole._by_all_words(drawn, law, key)
     expected = np.zeros(count, np.int64)
     stride = (int(law.stride), 1)
-    drawn = [np.asarray(word).astype(object) for word in bits.random_words(key, 8, (count,))]
+    drawn = np.concatenate(bits.random_halves(key, 4, (count,))).astype(object)
     for side in (0, 1):
         more = drawn[4 * side : 4 * side + 4]
         whole_word, limit = (
@@ -135,7 +135,8 @@ def test_further_words_that_tie_are_told_by_those_after_them_too(further, below,
         for side in (0, 1)
         for place, shift in enumerate((0, *further))
     ]
-    monkeypatch.setattr(bits, "random_words", lambda key, count, shape: [*map(jnp.asarray, words)])
+    halves = tuple(jnp.split(jnp.asarray(words), 2))
+    monkeypatch.setattr(bits, "random_halves", lambda key, rows, shape: halves)
     found = whole._lower(law, jax.random.key(0), [jnp.array([cell]) for cell in cells])
     assert [bool(side[0]) for side in found] == [below, below]
 
