@@ -65,34 +65,47 @@ def _upper_half(word: jax.Array, bound: int) -> jax.Array:
     return a * c + (middle >> 16) + ((middle & 0xFFFF) + b * c >> 16)
 
 
-def random_words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.Array]:
-    """So many arrays uint32[shape], independent and uniform, of a secret key. Spends `key`.
+Source = Words | jax.Array
 
-    A threefry key is hashed here, where the compiler fuses the words with what uses them, and where
-    each device hashes for its own part of an array; jax's own goes through memory. Keys of other
-    generators draw as they do.
+
+def source(key: jax.Array) -> Source:
+    """What random words come from, of a secret key. Spends `key`.
+
+    The words of a threefry key are hashed here, where the compiler fuses the hash with what uses
+    it, and where each device hashes for its own part of an array; jax's own goes through memory.
+    Keys of other generators stay, and draw as they do.
     """
     data = jax.random.key_data(key)
-    if data.shape != (2,):
-        return list(jax.random.bits(key, (rows, *shape), jnp.uint32))
+    return Words(*data) if data.shape == (2,) else key
+
+
+def random_words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.Array]:
+    """So many arrays uint32[shape], independent and uniform, of a secret key. Spends `key`."""
+    of = source(key)
+    if not isinstance(of, Words):
+        return list(jax.random.bits(of, (rows, *shape), jnp.uint32))
     places, made = _places(shape), []
     for turn in range(-(-rows // 2)):
-        made += threefry(Words(*data), places, jnp.uint32(turn))
+        made += threefry(of, places, jnp.uint32(turn))
     return made[:rows]
 
 
-def random_halves(key: jax.Array, rows: int, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Two arrays uint32[rows, *shape], as `random_words`, of many rows. Spends `key`.
+def random_halves(
+    of: Source, rows: int, shape: tuple[int, ...], number: jax.Array | int = 0
+) -> tuple[jax.Array, jax.Array]:
+    """Two arrays uint32[rows, *shape], as `random_words`, and others for every number.
 
-    One hash for all rows, where `random_words` has one for every two. It takes as long, and is
-    compiled as fast for any number of rows.
+    Numbers count from 0, and number · rows is below 2^32. One hash makes all rows, where
+    `random_words` has one for every two. It takes as long, and is compiled as fast for any number
+    of rows.
     """
-    data = jax.random.key_data(key)
-    if data.shape != (2,):
-        first, second = jax.random.bits(key, (2, rows, *shape), jnp.uint32)
+    if not isinstance(of, Words):
+        own = jax.random.fold_in(of, number)
+        first, second = jax.random.bits(own, (2, rows, *shape), jnp.uint32)
         return first, second
     turns = jax.lax.broadcasted_iota(jnp.uint32, (rows, *shape), 0)
-    return threefry(Words(*data), _places(shape), turns)
+    turns = turns + jnp.asarray(number, jnp.uint32) * jnp.uint32(rows)
+    return threefry(of, _places(shape), turns)
 
 
 def _places(shape: tuple[int, ...]) -> jax.Array:

@@ -141,13 +141,14 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     A word for each bit of the law. Further ones are drawn only where a word equals the first of its
     threshold, once in 2^26 draws.
     """
-    drawn = _by_first_words(law.thresholds, *_words(key, 0, shape))
-    return rare.where_any(_undecided, _by_all_words, rare.first, drawn, law.thresholds, key)
+    of = bits.source(key)
+    drawn = _by_first_words(law.thresholds, *_words(of, 0, shape))
+    return rare.where_any(_undecided, _by_all_words, rare.first, drawn, law.thresholds, of)
 
 
-def _words(key: jax.Array, number: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _words(of: bits.Source, number: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """The first word of every bit, or the one of this number; two arrays [17, *shape]."""
-    return bits.random_halves(jax.random.fold_in(key, number), BITS // 2, shape)
+    return bits.random_halves(of, BITS // 2, shape, number)
 
 
 def _by_first_words(table: jax.Array, *halves: jax.Array) -> jax.Array:
@@ -190,9 +191,9 @@ def _undecided(drawn: jax.Array, *_: Any) -> jax.Array:
     return drawn == UNDECIDED
 
 
-def _by_all_words(drawn: jax.Array, table: jax.Array, key: jax.Array) -> jax.Array:
+def _by_all_words(drawn: jax.Array, table: jax.Array, of: bits.Source) -> jax.Array:
     """uint32: the numbers of `_by_first_words`, those that were undecided too."""
-    below = _below(table, lambda word: jnp.concatenate(_words(key, word, drawn.shape)), drawn.shape)
+    below = _below(table, lambda word: jnp.concatenate(_words(of, word, drawn.shape)), drawn.shape)
     place = jnp.arange(DIGITS, dtype=jnp.uint32).reshape(-1, *(1,) * drawn.ndim)
     digits = jnp.sum(below[2:].astype(jnp.uint32) << place, axis=0, dtype=jnp.uint32)
     return _number(below[0], below[1], digits)

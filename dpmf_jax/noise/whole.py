@@ -202,7 +202,7 @@ def _at(table: jax.Array, cells: jax.Array) -> jax.Array:
 
 def _lower(law: Law, key: jax.Array, cells: list[jax.Array]) -> list[jax.Array]:
     """For either table, whether 128 further bits are below the rest of the threshold."""
-    drawn, found = bits.random_halves(key, 4, cells[0].shape), []
+    drawn, found = bits.random_halves(bits.source(key), 4, cells[0].shape), []
     for side in (0, 1):
         below = jnp.zeros(cells[side].shape, bool)
         for place in (4, 3, 2, 1):

@@ -110,7 +110,7 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     found = whole._by_all_words(drawn, law, key)
     expected = np.zeros(count, np.int64)
     stride = (int(law.stride), 1)
-    drawn = np.concatenate(bits.random_halves(key, 4, (count,))).astype(object)
+    drawn = np.concatenate(bits.random_halves(bits.source(key), 4, (count,))).astype(object)
     for side in (0, 1):
         more = drawn[4 * side : 4 * side + 4]
         whole_word, limit = (

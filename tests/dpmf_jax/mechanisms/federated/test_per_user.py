@@ -270,7 +270,7 @@ def test_the_noise_reaches_every_item_rated_or_not_and_has_its_scale():
     assert not np.any(whole(statistics))
     draw = jax.jit(jax.vmap(lambda key: mechanism.noise.sample(key, statistics).secret))
     drawn = np.asarray(ring.signed(draw(jax.random.split(keys.from_seed(2), 100))), np.float64)
-    assert np.all(drawn != 0)
+    assert np.max(np.sum(drawn == 0, axis=0)) <= 1  # of 100; one number in 2 million is 0
     scale = 2 * 10 / 1.0
     real = drawn.ravel() * scale * 2.0**-20
     fits = [
