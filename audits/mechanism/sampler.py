@@ -27,6 +27,7 @@ from dpmf_jax.protocol import Mechanism
 
 DRAWS = 1 << 17  # numbers drawn for the scale, at least
 MOST = 1 << 24  # numbers held at once, at most
+GROUPS = 8  # of entries, by the size of their statistics
 SUPPORT = 5.42  # jax.random.normal in float32 ends here
 
 
@@ -99,7 +100,7 @@ def audit(
     whole = not any(map(_is_float, jax.tree.leaves(first)))
     return [
         _scale(drawn, sigma, guarantee.delta, num_steps * entries, replay, whole=whole),
-        _every_entry(drawn, sigma, replay),
+        _every_entry(drawn, worlds, sigma, replay, whole=whole),
         _both_worlds(mechanism, pair_key, worlds, sigma, num, replay),
         _independence(along, sigma, replay),
     ]
@@ -226,36 +227,72 @@ def _float32(delta: float, total: int) -> dict[str, Any]:
     }
 
 
-def _every_entry(drawn: list[np.ndarray], sigma: float, replay: dict[str, Any]) -> Finding:
+def _every_entry(
+    drawn: list[np.ndarray],
+    worlds: Statistics,
+    sigma: float,
+    replay: dict[str, Any],
+    *,
+    whole: bool,
+) -> Finding:
+    """Each entry by itself, and entries together whose statistics are about as large."""
     from scipy.stats import chi2
 
-    ratios = np.stack([np.mean((values / sigma) ** 2, axis=0) for values in drawn])
+    variance = sigma**2 + (1 / 12 if whole else 0.0)  # of a rounded normal, but for e^(-2π²σ²)
+    ratios = np.stack([np.mean(values**2, axis=0) / variance for values in drawn])
     num = len(drawn[0])
-    alpha = ALPHA / (2 * ratios.size)
+    groups = [
+        (Statistics._fields[place], group, float(np.mean(ratios[place, group])))
+        for place in (1, 2)  # of the empty world all statistics are as large
+        for group in _by_size(worlds[place])
+    ]
+    alpha = ALPHA / (2 * (ratios.size + len(groups)))
     low, high = chi2.isf(1 - alpha, num) / num, chi2.isf(alpha, num) / num
     outside = (ratios < low) | (ratios > high)
     away = np.abs(np.log(np.maximum(ratios, 1e-300)))
-    world, entry = np.unravel_index(int(np.argmax(away)), ratios.shape)
+    place, entry = np.unravel_index(int(np.argmax(away)), ratios.shape)
+    measured, world = float(ratios[place, entry]), Statistics._fields[int(place)]
+    uneven = [
+        (world, group, ratio)
+        for world, group, ratio in groups
+        for free in (num * len(group),)
+        if not chi2.isf(1 - alpha, free) <= ratio * free <= chi2.isf(alpha, free)
+    ]
+    where: dict[str, Any] = {"worst_entry": int(entry), "world": world}
+    if uneven and not outside.any():
+        world, group, measured = max(uneven, key=lambda one: abs(math.log(max(one[2], 1e-300))))
+        where = {"worst_entries": [int(at) for at in group[:8]], "world": world}
+    seen = math.sqrt(2 / (num * max(1, ratios.shape[1] // GROUPS)))
     return Finding(
         audit="noise: every entry",
         claim="every entry of every declared row gets noise of the same scale",
-        measured=math.sqrt(float(ratios[world, entry])),
+        measured=math.sqrt(measured),
         claimed=1.0,
-        verdict="violated" if outside.any() else "consistent",
+        verdict="violated" if outside.any() or uneven else "consistent",
         details={
             "entries": int(ratios.shape[1]),
             "entries_outside": int(outside.any(axis=0).sum()),
-            "worst_entry": int(entry),
-            "world": Statistics._fields[int(world)],
+            "groups_outside": len(uneven),
+            **where,
             "alpha": ALPHA,
             "power": (
                 f"an entry without noise, or with its scale below {math.sqrt(low):.2f}σ or above "
-                f"{math.sqrt(high):.2f}σ over {num} draws"
+                f"{math.sqrt(high):.2f}σ over {num} draws; and a scale about {3.5 * seen:.2g} away"
+                " of the entries whose statistics are about as large"
             ),
-            "unit_of_measurement": "root mean square of the worst entry, in σ",
+            "unit_of_measurement": "root mean square of the worst entry or entries, in σ",
             "replay": replay,
         },
     )
+
+
+def _by_size(statistics: Any) -> list[np.ndarray]:
+    """Indices of entries, in `GROUPS` groups from the smallest statistics to the largest."""
+    sizes = np.abs(
+        np.concatenate([signed(np.asarray(leaf)).ravel() for leaf in jax.tree.leaves(statistics)])
+    )
+    order = np.argsort(sizes, kind="stable")
+    return np.array_split(order, GROUPS) if len(order) >= 2 * GROUPS else []
 
 
 def _both_worlds(
