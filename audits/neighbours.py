@@ -9,6 +9,7 @@ where one rating is neither alone nor drowned.
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -141,6 +142,65 @@ def far(key: jax.Array, ratings: Ratings, data: Layout, unit: Unit) -> Iterator[
     yield words, _changed(data, changes(ratings, data, index), unit=unit)
 
 
+def values_between(low: float, high: float, most: int) -> np.ndarray:
+    """float64: values of the declared range that a program may treat apart: whole ones, halves,
+    quarters, tenths, as many kinds as fit into `most`; at least so many evenly spaced ones.
+    """
+    found = np.linspace(low, high, min(most, 5))
+    for step in (1, 2, 4, 10):
+        finer = np.arange(math.ceil(low * step), math.floor(high * step) + 1) / step
+        together = np.unique(np.concatenate([found, finer]))
+        if len(together) > most:
+            break
+        found = together
+    return found
+
+
+def extreme(ratings: Ratings, data: Layout) -> tuple[Ratings, Layout, np.ndarray] | None:
+    """(ratings, laid out, index of the new ones) of people whom these ratings do not have.
+
+    The two users with most ratings have rated every item: one with all sorts of values, one with
+    the lowest and the highest in turn. And every user has rated the item with most ratings. Shapes
+    and the number of ratings stay as in `data`, so that programs serve both; None where they
+    cannot.
+    """
+    low, high = ratings.rating_range
+    per_user, per_item = np.bincount(ratings.user), np.bincount(ratings.item)
+    if min(len(per_user), len(per_item)) < 3:
+        return None
+    (first, second), item = np.argsort(-per_user, kind="stable")[:2], int(np.argmax(per_item))
+    values, items = values_between(low, high, MANY), np.arange(ratings.num_items)
+    others = np.setdiff1d(np.arange(ratings.num_users), (first, second))
+    new = (
+        np.concatenate([np.full(len(items), first), np.full(len(items), second), others]),
+        np.concatenate([items, items, np.full(len(others), item)]),
+        np.concatenate(
+            [
+                np.resize(values, len(items)),
+                np.where(items % 2, low, high),
+                np.resize(values, len(others)),
+            ]
+        ),
+    )
+    rest = ratings.take(~np.isin(ratings.user, (first, second)) & (ratings.item != item))
+    size, kept = len(new[0]), rest.num_ratings
+    changed = dataclasses.replace(
+        ratings,
+        user=np.concatenate([rest.user, new[0].astype(np.int32)]),
+        item=np.concatenate([rest.item, new[1].astype(np.int32)]),
+        value=np.concatenate([rest.value, new[2].astype(np.float32)]),
+        weight=None
+        if rest.weight is None
+        else np.concatenate([rest.weight, np.ones(size, np.float32)]),
+    )
+    made = layout.make(changed, kind=data.kind, num_devices=data.num_devices)
+    made = dataclasses.replace(made, num_ratings=data.num_ratings)
+    shapes = [jax.tree.map(jnp.shape, one) for one in (made, data)]
+    if shapes[0] != shapes[1] or jax.tree.structure(made) != jax.tree.structure(data):
+        return None
+    return changed, made, np.arange(kept, kept + size)
+
+
 def with_values(ratings: Ratings, data: Layout, index: np.ndarray, value: float) -> Layout:
     """The data set in which the ratings at an index have one value."""
     address = layout.locate(data, ratings.user[index], ratings.item[index])
@@ -171,6 +231,17 @@ def within(
     single = np.clip(value, own - change, own + change).astype(np.float32)
     too_far = np.abs(single - own) > change  # float32 rounded it outwards
     return np.asarray(np.where(too_far, np.nextafter(single, own.astype(np.float32)), single))
+
+
+def to_values(
+    ratings: Ratings, data: Layout, index: int, num: int, change: float | None
+) -> Neighbours:
+    """Changes of one rating to so many values of the declared range."""
+    every, (low, high) = np.full(num, index), ratings.rating_range
+    value = within(ratings, every, np.resize(values_between(low, high, num), num), change)
+    address = layout.locate(data, ratings.user[every], ratings.item[every])
+    why = ("of all sorts of values",) * num
+    return Neighbours("rating value", Neighbour(address, jnp.asarray(value)), every, why, change)
 
 
 def again(tried: Neighbours, places: np.ndarray, why: str) -> Neighbours:

@@ -9,7 +9,7 @@ claim that Δ bounds every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,6 +52,38 @@ class Distances(NamedTuple):
     rounding: jax.Array | np.ndarray
     loss: jax.Array | np.ndarray
     one_sided: jax.Array | np.ndarray
+
+
+class Lot(NamedTuple):
+    """Pairs that were tried, and what was measured of them.
+
+    Attributes:
+      ratings: of the data set.
+      what: what the data set is, where it is not the one on trial.
+    """
+
+    ratings: Ratings
+    tried: neighbours.Neighbours
+    found: Distances
+    what: str = ""
+
+    def worst(self, which: str) -> tuple[Lot, int, bool]:
+        """(this lot, the place of the worst pair, whether it is finite in one world alone)."""
+        one_sided = bool(np.any(self.found.one_sided))
+        of = self.found.one_sided if one_sided else _badness(getattr(self.found, which))
+        return self, int(np.argmax(of)), one_sided
+
+    def badness(self, which: str, place: int, one_sided: bool) -> float:
+        return math.inf if one_sided else float(_badness(getattr(self.found, which))[place])
+
+    def finite(self) -> Lot:
+        """Without pairs that diverge: of other ratings than those on trial they say nothing."""
+        kept = np.isfinite(self.found.largest) | self.found.one_sided
+        distances = (np.where(kept, part, -1.0) for part in (self.found[0], self.found[2]))
+        largest, root_mean_square = distances
+        return self._replace(
+            found=self.found._replace(largest=largest, root_mean_square=root_mean_square)
+        )
 
 
 def _finite(statistics: Any) -> jax.Array:
@@ -163,6 +195,36 @@ def group_weights(guarantee: Guarantee) -> np.ndarray:
     return (np.array(each) / least).astype(np.float32)
 
 
+def _ends(ratings: Ratings, tried: neighbours.Neighbours, found: Distances) -> list[int]:
+    """The ratings whose changes moved most, one of either half of the declared range."""
+    high = ratings.value[tried.index] > sum(ratings.rating_range) / 2
+    order = np.argsort(-_badness(found.largest), kind="stable")
+    return [int(tried.index[order[half[order]][0]]) for half in (high, ~high) if half.any()]
+
+
+def _of_extremes(
+    measure: Any, ratings: Ratings, data: Layout, unit: Unit, num: int, change: float | None
+) -> Iterator[Lot]:
+    """Pairs among people whom the ratings on trial do not have."""
+    made = neighbours.extreme(ratings, data)
+    if made is None:
+        return
+    changed, other, new = made
+    if unit == "user":
+        new = new[np.unique(changed.user[new], return_index=True)[1]]
+    # those who rated everything come first, with all sorts of values
+    heavy = np.bincount(changed.user)[changed.user[new]] == changed.num_items
+    index = np.concatenate([new[heavy], new[~heavy]])
+    index = index[np.linspace(0, len(index) - 1, min(num, len(index))).astype(int)]
+    why = ("of extremes",) * len(index)
+    stacked = neighbours.changes(changed, other, index, change)
+    tried = neighbours.Neighbours(unit, stacked, index, why, change)
+    what = "two users have rated every item, and all users one item"
+    for added in (False, True) if unit != "rating value" else (False,):
+        found = measure(stacked, added=added, of=other)[1]
+        yield Lot(changed, tried, found, what).finite()
+
+
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
@@ -235,7 +297,11 @@ def audit(
     total = jnp.float32(sum(ratings.rating_range))
 
     def measure(
-        stacked: neighbours.Neighbour, *, added: bool = False, reflected: bool = False
+        stacked: neighbours.Neighbour,
+        *,
+        added: bool = False,
+        reflected: bool = False,
+        of: Layout = data,
     ) -> tuple[np.ndarray, Distances]:
         way, turned = jnp.asarray(added), jnp.asarray(reflected)  # traced: one program for all
 
@@ -244,7 +310,7 @@ def audit(
                 distances(
                     mechanism,
                     run_key,
-                    data,
+                    of,
                     some,
                     unit=unit,
                     num_steps=num_steps,
@@ -276,8 +342,16 @@ def audit(
         tried, found = search.concatenate(
             (tried, found), search.ascend(measure, ratings, tried, worst)
         )
+    lots = [Lot(ratings, tried, found)]
+    if batch * _size(data) * num_steps <= CHEAP:
+        if unit == "rating value" and tried.num:
+            for index in _ends(ratings, tried, found):
+                some = neighbours.to_values(ratings, data, index, batch, tried.change)
+                lots.append(Lot(ratings, some, measure(some.stacked)[1]))
+        lots += _of_extremes(measure, ratings, data, unit, batch, tried.change)
+    pairs = sum(lot.tried.num for lot in lots)
     shared = {
-        "pairs": tried.num,
+        "pairs": pairs,
         "steps": num_steps,
         "rmse_at_first_step": float(np.sqrt(found.loss[0, 0])),
         "rmse_at_last_step": float(np.sqrt(found.loss[0, 1])),
@@ -287,17 +361,17 @@ def audit(
         ),
     }
     findings = []
-    for name, claim, measured in zip(
-        names, claims, (found.largest, found.root_mean_square), strict=True
-    ):
-        one_sided = bool(np.any(found.one_sided))
-        worst = int(np.argmax(found.one_sided if one_sided else _badness(measured)))
+    for name, claim, which in zip(names, claims, ("largest", "root_mean_square"), strict=True):
+        lot, worst, one_sided = max(
+            (lot.worst(which) for lot in lots), key=lambda one: one[0].badness(which, *one[1:])
+        )
+        found, measured = lot.found, np.asarray(getattr(lot.found, which))
         replay = {
-            "pair": neighbours.describe(ratings, tried, worst),
+            "pair": neighbours.describe(lot.ratings, lot.tried, worst),
             "step": int(found.step[worst]),
             "key": np.asarray(jax.random.key_data(run_key)).tolist(),
             "data_sha256": ratings.sha256(),
-        }
+        } | ({"data": lot.what} if lot.what else {})
         value = math.inf if one_sided else float(measured[worst])
         if one_sided:
             shared = shared | {"why": "one data set's statistics are no numbers, the other's are"}

@@ -291,6 +291,36 @@ def counted_twice(where):
     return plant
 
 
+def _weighed_users_query(query, weigh, state, data, coins):
+    """Each user's sum is weighed by what the user's row says."""
+    sums, info = query(state, data, coins)
+    weight = layout.sum_by_user(data, weigh, (), ()).astype(sums.dtype)
+    return sums * weight.reshape(-1, *(1,) * (sums.ndim - 1)), info
+
+
+def _weighed_users(weigh):
+    def plant(mechanism):
+        return mechanism._replace(
+            query=Partial(_weighed_users_query, mechanism.query, Partial(weigh))
+        )
+
+    return plant
+
+
+@_weighed_users
+def users_of_everything_count_twice(row, columns, values, present):
+    """Who has rated all items, as nobody here has."""
+    del row, columns, values
+    return 1 + (jnp.sum(present) >= RATINGS.num_items)
+
+
+@_weighed_users
+def users_of_a_code_count_thrice(row, columns, values, present):
+    """Who has given 2.25, which nobody here has and the declared range allows."""
+    del row, columns
+    return 1 + 2 * jnp.any(present * (values == 2.25))
+
+
 # --- samples: who is in is chosen otherwise, and the rest asked with certainty
 
 

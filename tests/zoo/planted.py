@@ -209,6 +209,31 @@ ALL: dict[str, list[Bug]] = {
     "tails that are drawn again": [
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
     ],
+    "two rows that share a draw": [
+        Bug(ITEMS_PUBLIC, noises.first_of_two_rows, "noise: entries apart", "in sample")
+    ],
+    "an entry that makes up for four others": [
+        Bug(J, noises.last_makes_up_for_others, "noise: entries apart", "in sample")
+    ],
+    "noise in multiples of 3": [
+        Bug("federated-statistics", noises.in_threes, "noise: repeated values", "in sample")
+    ],
+    "no noise now and then": [
+        Bug("user-means", noises.now_and_then_none, "noise: repeated values", "in sample")
+    ],
+    "noise clipped at 4.3σ": [
+        Bug(ITEMS_PUBLIC, noises.clipped_at_the_ends, "noise: tails", "in sample")
+    ],
+    "tails of one sign": [Bug("user-means", noises.ends_on_one_side, "noise: tails", "in sample")],
+    "less noise where sums are large": [
+        Bug("user-means", noises.less_where_sums_are_large, "noise: every entry", "in sample")
+    ],
+    "who rated everything counts twice": [
+        Bug(ITEMS_PUBLIC, bugs.users_of_everything_count_twice, LARGEST)
+    ],
+    "a value that nobody gave counts thrice": [
+        Bug("user-means", bugs.users_of_a_code_count_thrice, LARGEST)
+    ],
     "user factors that no word names": [
         Bug(PUBLISHED, bugs.says_released("item factors"), "released: words", "in the price")
     ],
