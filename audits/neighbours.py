@@ -132,9 +132,8 @@ def far(key: jax.Array, ratings: Ratings, data: Layout, unit: Unit) -> Iterator[
     if unit == "rating value":
         return
     if unit == "user":
-        users = random.permutation(np.unique(ratings.user))[:MANY]
-        rows = np.unique(ratings.user, return_index=True)[1]
-        index = rows[np.sort(users[: len(users) // 2])] if len(users) > 1 else rows[:0]
+        rows = random.permutation(np.unique(ratings.user, return_index=True)[1])[:MANY]
+        index = np.sort(rows[: len(rows) // 2])
         words = f"all ratings of {len(index)} users removed"
     else:
         index = np.sort(random.permutation(index)[: len(index) // 2])

@@ -107,7 +107,7 @@ def audit(
         (
             _not_applicable(NAMES[2], unpromised)
             if sigma is None
-            else _support(noise / sigma, guarantee, num_steps * entries, replay)
+            else _support(noise / sigma, guarantee, num_steps * entries, replay, tails)
         ),
         tails.finding(replay) if tails else _not_applicable(NAMES[3], unpromised),
     ]
@@ -146,15 +146,24 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> list[jax.A
 # --- how far it reaches
 
 
-def _support(noise: np.ndarray, guarantee: Any, total: int, replay: dict[str, Any]) -> Finding:
+def _support(
+    noise: np.ndarray,
+    guarantee: Any,
+    total: int,
+    replay: dict[str, Any],
+    tails: Tails | None = None,
+) -> Finding:
+    """noise, and what `tails` has seen, in standard deviations."""
     from scipy.special import ndtr, ndtri
 
-    largest = float(np.max(np.abs(noise)))
+    largest, numbers = float(np.max(np.abs(noise))), noise.size
+    if tails:
+        largest, numbers = max(largest, tails.largest), numbers + tails.total
     p_value = float(
-        np.exp(noise.size * np.log1p(-min(1.0, 2 * float(ndtr(-largest)))))
+        np.exp(numbers * np.log1p(-min(1.0, 2 * float(ndtr(-largest)))))
     )  # all as small as that
     least, usual = (
-        float(-ndtri(-np.expm1(np.log(chance) / noise.size) / 2)) for chance in (ALPHA, 0.05)
+        float(-ndtri(-np.expm1(np.log(chance) / numbers) / 2)) for chance in (ALPHA, 0.05)
     )
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(
@@ -172,7 +181,7 @@ def _support(noise: np.ndarray, guarantee: Any, total: int, replay: dict[str, An
             "support": SUPPORT,
             "distinct_values": GRID,
             "distinct_seen": len(np.unique(noise)),
-            "numbers_seen": noise.size,
+            "numbers_seen": numbers,
             "exact_zeros": int(np.sum(noise == 0)),
             "unit_of_measurement": (
                 "the largest draw, in standard deviations; claimed is what the largest of so many "
@@ -214,10 +223,12 @@ class Tails:
         self.edges = [math.floor(t * sigma) + 0.5 if whole else t * sigma for t in BEYOND]
         self.chances = [float(ndtr(-edge / sigma)) for edge in self.edges]
         self.total, self.counts = 0, np.zeros((len(BEYOND), 2), int)
+        self.sigma, self.largest = sigma, 0.0  # the largest number, in σ
 
     def add(self, noise: np.ndarray) -> None:
         self.total += noise.size
         far = noise[np.abs(noise) > min(self.edges)]
+        self.largest = max(self.largest, float(np.max(np.abs(far), initial=0.0)) / self.sigma)
         self.counts += [[np.sum(far > edge), np.sum(far < -edge)] for edge in self.edges]
 
     def finding(self, replay: dict[str, Any]) -> Finding:

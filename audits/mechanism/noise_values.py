@@ -23,7 +23,8 @@ GRID = 2**23
 CLOSER = 1.25  # erf^-1 and the product with σ round a few values together
 KEPT = 1 << 20  # numbers that are compared with those around them, at most
 AROUND = 8  # on either side
-UNEVEN = 1.15  # how much oftener than those around it the middle of a law comes
+# How much oftener than those around it the middle of a law comes: of a normal, and of any.
+UNEVEN, UNEVEN_OF_ANY = 1.01, 1.15
 WIDE = 64.0  # its deviation, at least
 MODULI = (2, 3, 4, 5, 7, 8, 10, 16, 32, 64, 256)
 # A modulus is tried where the deviation is so many times as large: residues of a normal are then
@@ -79,6 +80,8 @@ class Whole:
             int, np.ndarray
         ] = {}  # by leaf: [256] and [210] counts, one after another
         self.kept: list[np.ndarray] = []
+        self.uneven = (UNEVEN if normal else UNEVEN_OF_ANY) / (2 * AROUND + 1)
+        self.zeros = np.zeros(2, int)  # and those around them, of all numbers
 
     def add(self, leaves: list[np.ndarray]) -> None:
         """Counts numbers in: int64[draws, entries] of each leaf."""
@@ -93,6 +96,8 @@ class Whole:
             if sum(map(len, self.kept)) < KEPT:
                 self.kept.append(values[:KEPT])
             self.numbers += len(values)
+            near = values[np.abs(values) <= AROUND]
+            self.zeros += np.sum(near == 0), len(near)
 
     def finding(self, entries: list[np.ndarray], replay: dict[str, Any]) -> Finding:
         """entries: int64[draws, entries] of each leaf, whose entries are also looked at alone."""
@@ -118,9 +123,8 @@ class Whole:
                 "worst": worst,
                 "unit_of_measurement": "how often the worst comes, in how often it should",
                 "power": (
-                    f"a value that {self._needed():.2g} of all numbers have, and have no smooth"
-                    f" law for, would be seen; so would multiples in a leaf or an entry (moduli:"
-                    f" {moduli})"
+                    f"numbers without noise, {self._needed():.2g} of all, would be seen; so would"
+                    f" multiples in a leaf or an entry (moduli: {moduli})"
                 ),
                 "replay": replay,
             },
@@ -128,20 +132,19 @@ class Whole:
 
     def _needed(self) -> float:
         """About the share of equal numbers that is seen."""
-        kept = min(KEPT, self.numbers)
-        usual = kept * min(1.0, 0.4 / self.deviation)
-        return (8 + 8 * math.sqrt(usual)) / kept
+        usual = self.numbers * min(1.0, 0.4 / self.deviation)
+        return (8 + 8 * math.sqrt(usual)) / self.numbers
 
     def _values(self) -> list[tuple[float, float, str]]:
         """(p-value, ratio, what) of 0, and of the number that comes most often."""
         values, counts = np.unique(np.concatenate(self.kept)[:KEPT], return_counts=True)
         most = int(values[np.argmax(counts)])
-        found = []
-        for value, tried, name in ((0, 1, "0"), (most, len(values), "the most frequent number")):
-            near = counts[(values >= value - AROUND) & (values <= value + AROUND)].sum()
-            own = counts[values == value].sum()
-            found.append(_too_often(int(own), int(near), UNEVEN / (2 * AROUND + 1), tried, name))
-        return found
+        near = counts[(values >= most - AROUND) & (values <= most + AROUND)].sum()
+        tried, name = len(values), "the number that comes most often"
+        return [
+            _too_often(*map(int, self.zeros), self.uneven, 1, "0"),
+            _too_often(int(counts.max()), int(near), self.uneven, tried, name),
+        ]
 
     def _residues(self) -> list[tuple[float, float, str]]:
         from scipy.stats import chi2

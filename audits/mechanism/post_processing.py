@@ -8,12 +8,14 @@ so a leak through them is seen too.
 What follows from responses alone is the same for any ratings, not for neighbouring ones only. So
 the worlds are neighbours, and data sets far away (`neighbours.far`): a choice that only a large
 change of a private number turns round (the best checkpoint, a threshold, an order) is the same for
-nearly every neighbour. Where the unit is a presence or a user, one neighbour is also laid out anew:
-the others keep sizes that the ratings have, such as their number and their padding.
+nearly every neighbour. Where the unit is a presence or a user, one neighbour and half of the
+ratings are also laid out anew: the others keep sizes that the ratings have, such as their number
+and their padding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -116,7 +118,7 @@ def audit(
         ],
     )
     if guarantee.unit != "rating value":
-        worlds.append(_laid_out_anew(ratings, data, tried))
+        worlds += _laid_out_anew(ratings, data, tried)
     differing: dict[str, list[_Difference]] = {name: [] for name in CLAIMS}
     own, others, steps, played = None, [], 0, None
     for block in transcript.blocks(mechanism, run_key, data, num_steps):
@@ -155,15 +157,20 @@ def audit(
     ]
 
 
-def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours) -> _World:
-    """The first neighbour, with the sizes that its own layout has."""
+def _laid_out_anew(
+    ratings: Ratings, data: Layout, tried: neighbours.Neighbours
+) -> Iterator[_World]:
+    """The first neighbour, and one ever so many changes away, with sizes of their own layouts."""
     at = int(tried.index[0])
-    kept = ratings.user != ratings.user[at]
-    if tried.unit != "user":
-        kept = np.arange(ratings.num_ratings) != at
-    other = layout.make(ratings.take(np.flatnonzero(kept)), kind=data.kind, num_devices=1)
     pair = neighbours.describe(ratings, tried, 0)
-    return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
+    one, half = ratings.user != ratings.user[at], ratings.user % 2 == 0
+    if tried.unit != "user":
+        places = np.arange(ratings.num_ratings)
+        one, half = places != at, places % 2 == 0
+    for kept, change in ((one, pair["change"]), (half, f"every second {tried.unit} removed")):
+        if kept.any():
+            other = layout.make(ratings.take(np.flatnonzero(kept)), kind=data.kind, num_devices=1)
+            yield _World(other, pair | {"change": f"{change}, and laid out anew"})
 
 
 def _words_finding(guarantee: Guarantee, release: Release, data: Layout, key: list[int]) -> Finding:

@@ -136,7 +136,8 @@ def test_what_only_the_smaller_world_shows_is_seen(key):
     largest, _ = sensitivity.audit(silent, ratings, data, key=key, num_steps=3)
     assert largest.verdict == "violated"
     assert largest.details["replay"]["pair"]["change"] == "rating added"
-    assert largest.details["pairs"] == 8 + sensitivity.CLIMBED
+    of_extremes = 2 * 8  # as many as at first, removed and added
+    assert largest.details["pairs"] == 8 + sensitivity.CLIMBED + of_extremes
 
 
 @pytest.mark.seconds
@@ -241,3 +242,55 @@ def test_data_sets_far_away_differ_by_many_changes(unit, kind, key):
         gone = np.unique(RATINGS.user).size // 2
         assert f"{gone} users removed" in list(found)[4]
         assert 0 < left[4] < RATINGS.num_ratings
+
+
+def test_users_without_ratings_are_no_change_of_a_data_set_far_away(key):
+    """The last users have none here: nobody is looked for behind those who have."""
+    data = layout.make(SPARSE, kind="dense", num_devices=1)
+    *_, (words, other) = neighbours.far(key, SPARSE, data, "user")
+    gone = np.unique(SPARSE.user).size // 2
+    present = np.asarray(layout.stored_values(other)[1])
+    assert words == f"all ratings of {gone} users removed"
+    assert np.sum(present.any(axis=1)) == np.unique(SPARSE.user).size - gone
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "some"),
+    [
+        (1, 5, 64, (3.5, 2.25, 4.9)),
+        (1, 5, 16, (3.5,)),
+        (0.5, 5, 64, (0.5, 1.25)),
+        (0, 1000, 16, ()),
+    ],
+)
+def test_values_between_are_those_that_a_program_may_treat_apart(low, high, most, some):
+    values = neighbours.values_between(low, high, most)
+    assert len(values) <= most
+    assert (values[0], values[-1]) == (low, high)
+    assert np.all(np.diff(values) > 0)
+    assert np.isclose(values[:, None], some).any(axis=0).all()
+
+
+@pytest.mark.parametrize("unit", ["rating value", "rating presence", "user"])
+def test_extremes_have_every_item_and_all_sorts_of_values_in_the_same_shapes(unit, data):
+    changed, made, new = neighbours.extreme(RATINGS, data)
+    count, low, high = np.bincount(changed.user), *RATINGS.rating_range
+    assert np.sum(count == RATINGS.num_items) >= 2
+    assert np.max(np.bincount(changed.item)) == RATINGS.num_users
+    pairs = {*zip(changed.user.tolist(), changed.item.tolist(), strict=True)}
+    assert len(pairs) == changed.num_ratings
+    assert (changed.value.min(), changed.value.max()) == (low, high)
+    assert np.any(changed.value % 0.5)
+    assert jax.tree.structure(made) == jax.tree.structure(data)
+    present = np.asarray(layout.stored_values(made)[1])
+    assert int(present.sum()) == changed.num_ratings
+    one = jax.tree.map(lambda leaf: leaf[0], neighbours.changes(changed, made, new[:1]))
+    other = np.asarray(layout.stored_values(neighbours.apply(unit, made, one))[1])
+    gone = {"rating value": 0, "rating presence": 1, "user": RATINGS.num_items}[unit]
+    assert present.sum() - other.sum() == gone
+
+
+def test_there_are_no_extremes_where_shapes_would_change():
+    data = layout.make(SPARSE, kind="split", num_devices=1)
+    made = neighbours.extreme(SPARSE, data)
+    assert made is None or jax.tree.map(jnp.shape, made[1]) == jax.tree.map(jnp.shape, data)

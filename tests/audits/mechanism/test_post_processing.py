@@ -7,8 +7,10 @@ from jax.tree_util import Partial
 
 from audits.mechanism import post_processing
 from dpmf_jax import layout, protocol
+from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from tests.cases.audits import CONFIG, RATINGS, joint, run, verdicts, violated
+from tests.zoo.sound import sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -72,3 +74,27 @@ def test_differences_sees_single_bits_and_names_the_leaf():
     assert "type" in post_processing.differences(tree, {**tree, "b": np.ones(3)})[0][0]
     hidden = {**tree, "b": np.full(3, np.nan, np.float32)}
     assert post_processing.differences(hidden, hidden) == []
+
+
+def _by_slots(update, state, response, data):
+    state = update(state, response, data)
+    slots = layout.stored_values(data)[0].size
+    return state._replace(
+        public=state.public._replace(item_factors=state.public.item_factors * (1 + slots / 2**16))
+    )
+
+
+@pytest.mark.seconds
+def test_padding_that_follows_the_users_is_caught_where_no_neighbour_has_another(key):
+    """Half of the ratings take fewer slots; one user less takes as many."""
+    mechanism, ratings = (
+        sound("objective-statistics"),
+        synthetic.generate(num_users=60, num_items=40, num_ratings=900, rank=3),
+    )
+    data = layout.make(ratings, kind="split", num_devices=1)
+    wrapped = mechanism._replace(update=Partial(_by_slots, mechanism.update))
+    for made, found in ((mechanism, set()), (wrapped, {"post-processing", "release"})):
+        findings = post_processing.audit(made, ratings, data, key=key, num_steps=1)
+        assert violated(findings) == found
+    pair = findings[1].details["replay"]["pair"]
+    assert "every second" in pair["change"]
