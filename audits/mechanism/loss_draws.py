@@ -13,7 +13,7 @@ from accounting.guarantee import Unit
 from audits import neighbours, side_by_side
 from audits.mechanism import sampled_loss
 from audits.mechanism.loss_bound import Losses
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
 
@@ -122,12 +122,20 @@ def centred_losses(
     unit: Unit,
     num_steps: int,
     batch: int,
+    reflected: tuple[jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
-    """`Sums.centred` of one run of the data set against each of its neighbours."""
+    """`Sums.centred` of one run of the data set against each of its neighbours.
+
+    reflected: as of `sensitivity.distances`.
+    """
     own = protocol.traced_once(mechanism.init)(start_key, data, None)
 
     def one(neighbour: neighbours.Neighbour) -> jax.Array:
-        worlds = (data, neighbours.apply(unit, data, neighbour))
+        other = neighbours.apply(unit, data, neighbour)
+        if reflected is not None:
+            turned = layout.reflect_user(data, neighbour.address.user, reflected[1])
+            other = jax.tree.map(partial(jnp.where, reflected[0]), turned, other)
+        worlds = (data, other)
         states = (own, protocol.traced_once(mechanism.init)(start_key, worlds[1], None))
         return _run(
             mechanism, states, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps

@@ -16,10 +16,11 @@ this one says nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from accounting import gaussian, price
@@ -113,16 +114,31 @@ def audit(
     )
     batch = int(np.clip(BATCH_BYTES // size, 1, tried.num))
 
-    def centred(some: neighbours.Neighbour) -> np.ndarray:
-        options = {"unit": guarantee.unit, "num_steps": num_steps, "batch": batch}
-        losses = loss_draws.centred_losses(mechanism, start_key, search_key, data, some, **options)
-        return np.asarray(losses, np.float64)
+    replaced = guarantee.relation.kind == "user replaced"
+    total = jnp.float32(sum(ratings.rating_range))
 
-    apart = np.zeros(1)
-    if tried.num > 1:
-        apart = np.concatenate(side_by_side.calls(centred, neighbours.parts(tried.stacked, batch)))[
-            : tried.num
-        ]
+    def centred(
+        stacked: neighbours.Neighbour, of: Layout = data, *, turned: bool = False
+    ) -> np.ndarray:
+        def one(some: neighbours.Neighbour) -> np.ndarray:
+            found = loss_draws.centred_losses(
+                mechanism,
+                start_key,
+                search_key,
+                of,
+                some,
+                unit=guarantee.unit,
+                num_steps=num_steps,
+                batch=batch,
+                reflected=(jnp.asarray(turned), total) if replaced else None,
+            )
+            return np.asarray(found, np.float64)
+
+        found = side_by_side.calls(one, neighbours.parts(stacked, batch))
+        return np.concatenate(found)[: len(stacked.value)]
+
+    pure = all(isinstance(loss, Pure) for loss in guarantee.losses)
+    apart = centred(tried.stacked) if tried.num > 1 or pure else np.zeros(1)
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))
@@ -156,9 +172,57 @@ def audit(
         _at(pairs, guarantee, delta, key=k, num=num, half=half, name=name, replay=replay)
         for delta, name, k in zip(deltas, names, keys, strict=False)
     ]
-    if all(isinstance(loss, Pure) for loss in guarantee.losses):
-        findings.append(_largest(pairs, guarantee, keys[-1], min(_pilot(num), FAR_PILOT), replay))
+    if pure:
+        additive = jax.tree.structure(statistics) == jax.tree.structure(
+            jax.eval_shape(mechanism.noise.sample, start_key, statistics)
+        )
+        still = _without_noise(centred, apart, ratings, data, tried, replaced) if additive else []
+        few = min(_pilot(num), FAR_PILOT)
+        findings.append(_largest(pairs, guarantee, keys[-1], few, replay, still))
     return findings
+
+
+class Still(NamedTuple):
+    """The largest loss of a response that is the statistics themselves, and its pair in words."""
+
+    loss: float
+    pair: dict[str, Any]
+
+
+def _without_noise(
+    centred: Callable[..., np.ndarray],
+    apart: np.ndarray,
+    ratings: Ratings,
+    data: Layout,
+    tried: neighbours.Neighbours,
+    replaced: bool,
+) -> list[Still]:
+    """Of all neighbours that were tried, and of people whom the ratings do not have.
+
+    Where noise is of a Laplace law, no response has a larger loss than the statistics themselves.
+    """
+    lots = [(ratings, data, tried, apart)]
+    made = neighbours.extreme(ratings, data)
+    if made is not None:
+        changed, other, new = made
+        if tried.unit == "user":
+            new = new[np.unique(changed.user[new], return_index=True)[1]]
+        index = new[np.linspace(0, len(new) - 1, tried.num).astype(int)]
+        stacked = neighbours.changes(changed, other, index, tried.change)
+        why = ("of extremes",) * tried.num
+        some = neighbours.Neighbours(tried.unit, stacked, index, why, tried.change)
+        lots.append((changed, other, some, centred(stacked, other)))
+    found = []
+    for own, of, pairs, losses in lots:
+        ways = [(pairs, losses)]
+        if replaced:
+            turned = neighbours.again(pairs, np.arange(pairs.num), neighbours.REFLECTED)
+            ways.append((turned, centred(pairs.stacked, of, turned=True)))
+        for way, each in ways:
+            finite = np.where(np.isfinite(each), each, -np.inf)
+            at = int(np.argmax(finite))
+            found.append(Still(float(finite[at]), neighbours.describe(own, way, at)))
+    return found
 
 
 def _at(
@@ -279,7 +343,12 @@ def _best_tilt(
 
 
 def _largest(
-    pairs: list[Pair], guarantee: Guarantee, key: jax.Array, num: int, replay: dict
+    pairs: list[Pair],
+    guarantee: Guarantee,
+    key: jax.Array,
+    num: int,
+    replay: dict,
+    still: Sequence[Still] = (),
 ) -> Finding:
     """The largest loss of any response found, against a pure ε."""
     claimed = math.fsum(loss.epsilon for loss in guarantee.losses if isinstance(loss, Pure))
@@ -292,6 +361,10 @@ def _largest(
     measured, direction, shift = max(losses)
     if math.isnan(measured):
         return inconclusive(name, claim, "the loss is not a number", replay=replay)
+    at = max(still, key=lambda one: one.loss, default=None)
+    if at is not None and at.loss > measured:
+        measured, direction, shift = at.loss, DIRECTIONS[0], None
+        replay = replay | {"pair": at.pair}
     return Finding(
         audit=name,
         claim=claim,
@@ -304,7 +377,8 @@ def _largest(
             "shift": shift,
             "power": (
                 f"any loss above ε by more than {TOLERANCE:g} of it, among the responses tried,"
-                " would be seen"
+                " would be seen; where noise is added, the statistics of all neighbours tried are"
+                " among them, and no response of a Laplace law has a larger loss"
             ),
             "replay": replay,
         },

@@ -159,13 +159,14 @@ def _badness(distance: Any) -> np.ndarray:
     return np.where(np.isfinite(distance), distance, np.inf)
 
 
-def _size(data: Layout) -> int:
+def size_of(data: Layout) -> int:
+    """Bytes."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(data))
 
 
 def batch_size(data: Layout, num: int) -> int:
     """How many neighbours run side by side: as many as `BATCH_BYTES` hold, in equal batches."""
-    most = int(np.clip(BATCH_BYTES // max(_size(data), 1), 1, num))
+    most = int(np.clip(BATCH_BYTES // max(size_of(data), 1), 1, num))
     return -(-num // -(-num // most))
 
 
@@ -286,7 +287,7 @@ def audit(
         claims = tuple(f"{claim}, in steps with a smaller Δ by as much less" for claim in claims)
     choose_key, run_key = jax.random.split(key)
     every = ratings.num_users if unit == "user" else ratings.num_ratings
-    if exhaustive and every * _size(data) * num_steps <= CHEAP:
+    if exhaustive and every * size_of(data) * num_steps <= CHEAP:
         num_neighbours = max(every, num_neighbours)
     tried = neighbours.choose(
         choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change
@@ -343,7 +344,7 @@ def audit(
             (tried, found), search.ascend(measure, ratings, tried, worst)
         )
     lots = [Lot(ratings, tried, found)]
-    if batch * _size(data) * num_steps <= CHEAP:
+    if batch * size_of(data) * num_steps <= CHEAP:
         if unit == "rating value" and tried.num:
             for index in _ends(ratings, tried, found):
                 some = neighbours.to_values(ratings, data, index, batch, tried.change)

@@ -29,6 +29,7 @@ from dpmf_jax.protocol import Mechanism
 NAME = "user price"
 CLAIM = "all ratings of one user move the statistics no further than what the user pays is for"
 MOST = 1 << 12  # values of a user that are changed, at most
+EVERYBODY = 64  # users, at most, that are tried where that is cheap
 
 
 @partial(jax.jit, static_argnames="num_steps")
@@ -57,7 +58,8 @@ def audit(
 
     Args:
       num_users: how many are tried: the one with the most ratings, the one with the fewest (two or
-        more), and others between them.
+        more), and others between them; up to `EVERYBODY` where that is cheap. Two who rated
+        everything are tried too (`neighbours.extreme`).
 
     violated: further than Δ times the root of what the user pays over ρ. Exact, so no false alarm
       rate. `consistent` says so of these users, along this one transcript.
@@ -77,19 +79,28 @@ def audit(
     if not len(several):
         return [not_applicable(NAME, CLAIM, "nobody has two ratings")]
     order = several[np.argsort(count[several], kind="stable")]
+    if len(order) * sensitivity.size_of(data) * num_steps <= sensitivity.CHEAP:
+        num_users = max(num_users, EVERYBODY)
     chosen = order[np.unique(np.linspace(0, len(order) - 1, num_users).astype(int))]
+    people = [(ratings, data, int(one)) for one in chosen]
+    if made := neighbours.extreme(ratings, data):
+        changed, other, new = made
+        heaviest = np.argsort(-np.bincount(changed.user[new]), kind="stable")[:2]
+        people += [(changed, other, int(one)) for one in heaviest]
     spent = _rho(priced)
     worst: dict[str, Any] = {}
-    for one in chosen.tolist():
-        num = int(count[one])
+    for own, of, one in people:
+        num = int(np.sum(own.user == one))
         num = min(num, MOST) if guarantee.unit == "rating value" else num  # else all are removed
-        worlds = _worlds(ratings, data, one, num, guarantee.unit, guarantee.largest_change)
+        worlds = _worlds(own, of, one, num, guarantee.unit, guarantee.largest_change)
         distance, magnitude = map(float, _apart(mechanism, key, worlds, num_steps))
         pays = _rho(user.losses(priced, num) or ())
         bound = delta * (pays / spent) ** 0.5
         limit = bound * (1 + sensitivity.TOLERANCE) + sensitivity.ROUNDING * magnitude
         found = {"distance": distance, "bound": bound, "limit": limit, "num_ratings": num}
         found |= {"user": ratings.users[one].item(), "times_rho": pays / spent}
+        if not np.isfinite(distance) and own is not ratings:
+            continue
         if not np.isfinite(distance):
             return [inconclusive(NAME, CLAIM, "the descent diverged; lower learning_rate")]
         if not worst or distance / limit > worst["distance"] / worst["limit"]:
@@ -105,7 +116,7 @@ def audit(
             lower=worst["distance"],
             verdict="violated" if worst["distance"] > worst["limit"] else "consistent",
             details={
-                "users": len(chosen),
+                "users": len(people),
                 "steps": num_steps,
                 "limit": worst["limit"],
                 "ratio": worst["distance"] / worst["bound"],

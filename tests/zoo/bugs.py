@@ -321,6 +321,36 @@ def users_of_a_code_count_thrice(row, columns, values, present):
     return 1 + 2 * jnp.any(present * (values == 2.25))
 
 
+def _message_twice_query(query, user, state, data, coins):
+    sums, info = query(state, data, coins)
+    others, _ = query(state, layout.remove_user(data, user), coins)
+    secret = jax.tree.map(lambda all_, rest: all_ + (all_ - rest), sums.secret, others.secret)
+    return sums._replace(secret=secret), info
+
+
+def one_message_counts_twice(mechanism):
+    """That of user 3, whose opposite is twice as far again."""
+    query = Partial(_message_twice_query, mechanism.query, jnp.int32(3))
+    return mechanism._replace(query=query)
+
+
+def _in_threes_query(query, state, data, coins):
+    def shared(sums):
+        whole = sums[: len(sums) // 3 * 3]
+        threes = whole.reshape(-1, 3, *sums.shape[1:])
+        return sums.at[: len(whole)].set(
+            jnp.zeros_like(threes).at[:, 0].set(threes.sum(axis=1)).reshape(whole.shape)
+        )
+
+    statistics, info = query(state, data, coins)
+    return jax.tree.map(shared, statistics), info
+
+
+def items_in_threes(mechanism):
+    """Three items have one sum: a rating moves it as far as ever, and ratings of one user meet."""
+    return mechanism._replace(query=Partial(_in_threes_query, mechanism.query))
+
+
 # --- samples: who is in is chosen otherwise, and the rest asked with certainty
 
 

@@ -228,6 +228,8 @@ ALL: dict[str, list[Bug]] = {
     "less noise where sums are large": [
         Bug("user-means", noises.less_where_sums_are_large, "noise: every entry", "in sample")
     ],
+    "a message that counts twice": [Bug("federated-user", bugs.one_message_counts_twice, PURE)],
+    "items that share a sum": [Bug(STATISTICS, bugs.items_in_threes, "user price")],
     "who rated everything counts twice": [
         Bug(ITEMS_PUBLIC, bugs.users_of_everything_count_twice, LARGEST)
     ],
