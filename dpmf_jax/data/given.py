@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.data.sources import RANGE_FIX, SEEN
 from dpmf_jax.errors import DataError, UsageError
 
+_LOG = logging.getLogger("dpmf_jax")
 NAME = "data"  # what errors and settings call what has no name
 OF_FILES = ("data_dir", "delimiter", "no_header", "split", "slice", "shared")  # of `datasets.load`
 FORMS = (
@@ -147,6 +149,14 @@ def _of_sparse(data: Any, implicit: bool, options: dict[str, Any]) -> Ratings:
         ("user", "item"), (entries.row, entries.col), entries.shape, strict=True
     ):
         ids = options.get(f"{what}s")
+        if ids is None:
+            _LOG.warning(
+                "the matrix has %s %ss: that is taken for your declaration of how many there are;"
+                " a shape that was read off the ratings would tell who has one (catalogue_%ss)",
+                f"{size:,}",
+                what,
+                what,
+            )
         ids = np.arange(size) if ids is None else np.asarray(ids)
         if len(ids) != size:
             raise DataError(

@@ -36,6 +36,9 @@ from dpmf_jax.protocol import Factors, Release
 _PARTS = Factors._fields
 
 
+OWN_FILES = {RELEASE, "PRIVACY.md", "private"}  # of a folder before its model.json
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
     """Predictions with raw ids in and out.
@@ -324,7 +327,8 @@ class Model:
 
         model.json comes last, so a folder that has it is whole.
 
-        Raises: UsageError where the folder holds a model already.
+        Raises: UsageError where the folder holds a model already, or anything that no run of this
+          library leaves there: what stands outside private/ may be shown.
         """
         path = Path(path)
         if (path / "model.json").exists():
@@ -332,6 +336,13 @@ class Model:
                 "there is a model already, and a save never overwrites",
                 where=str(path),
                 fix="choose another",
+            )
+        if path.is_dir() and (others := {one.name for one in path.iterdir()} - OWN_FILES):
+            raise UsageError(
+                f"the folder holds something else, such as {min(others)}, and what lies beside a"
+                " model may be shown with it",
+                where=str(path),
+                fix="choose an empty folder, or a new one",
             )
         with storage.writing(path):
             path.mkdir(parents=True, exist_ok=True)

@@ -133,6 +133,7 @@ def fit(
                 model = fitting.fit(train, mechanism, report=show, **run, **settings)
             return dataclasses.replace(model, frames=frames.kind_of(data))
         resolve.check_population(population)
+        check_ledger(seed, data, population)
         spec = _spec(data, mechanism, reading.get("delimiter"), implicit=implicit)
         resolve.check_accepted(spec, accept_no_guarantee)
         public = settings.pop(spec.public, None) if spec.public else None
@@ -252,6 +253,20 @@ def _on_catalogue(test: Any, train: Ratings, reading: dict[str, Any]) -> Ratings
         return test
     same = {"rating_range": train.rating_range, "users": train.users, "items": train.items}
     return given.read_whole(test, **(reading | same | {"split": None}))
+
+
+def check_ledger(seed: int | None, data: Any, population: str | None = None) -> None:
+    """Before anything is spent: whether the release can be entered in the ledger.
+
+    Raises: DataError where the ledger is there and cannot be read.
+    """
+    named = isinstance(data, str | Path) or population is not None
+    generated = isinstance(data, str) and datasets.SYNTHETIC.fullmatch(data) is not None
+    if seed is None and named and not generated:
+        with contextlib.suppress(ImportError):  # a system without file locks has no ledger
+            from dpmf_jax.models import ledger
+
+            ledger.read(ledger.ledger_path())
 
 
 def enter(model: Model, train: Ratings, population: str | None, data: Any) -> None:

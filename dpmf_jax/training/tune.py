@@ -111,6 +111,7 @@ def tune(
     reading["rating_range"] = rating_range
     with by_name.words_of_python():
         resolve.check_population(population)
+        by_name.check_ledger(seed, data, population)
         if out is not None and (Path(out) / "model.json").exists():
             raise UsageError(
                 "there is a model already, and a save never overwrites",

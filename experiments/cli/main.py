@@ -131,6 +131,7 @@ GROUPS: dict[str, str] = {
     "demo": "the whole job on generated ratings, in a minute; also",
 }
 
+ONCE = ("--epsilon", "--delta", "--config")
 COMMON_FLAGS = (
     "Defaults stand in brackets. --config FILE.toml reads flags from a file (explicit flags win);"
     " --debug shows the traceback of an error."
@@ -282,6 +283,7 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
     import tyro
 
     words = list(words)
+    _refuse_repeated(words)
     config = _take_value(words, "--config")
     narrowed = getattr(command, "narrowed", None)
     if narrowed:  # the flags depend on --mechanism
@@ -381,6 +383,20 @@ def _take_value(words: list[str], flag: str) -> str | None:
             value = value or words[index + 1]
             del words[index : index + 2]
     return value
+
+
+def _refuse_repeated(words: Sequence[str]) -> None:
+    """Raises: UsageError for a price, or a file of settings, that is given twice.
+
+    Of other flags the last one counts, as in most programs.
+    """
+    flags = [word.partition("=")[0] for word in words]
+    for flag in ONCE:
+        if flags.count(flag) > 1:
+            raise UsageError(
+                f"{flag} is given {flags.count(flag)} times",
+                fix=f"give {flag} once: what a release costs must not hang on an order",
+            )
 
 
 def entry() -> NoReturn:

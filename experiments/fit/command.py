@@ -120,8 +120,8 @@ def _diverged(result: Mapping[str, Any]) -> DpmfError:
 def fit(command: Command) -> dict[str, Any]:
     """The result of `dpmf fit`, not printed; its keys are those of --json."""
     from dpmf_jax.devices import hosts
+    from dpmf_jax.training import by_name, implicit_controls, resolve
     from dpmf_jax.training import fit as fitting
-    from dpmf_jax.training import implicit_controls, resolve
     from dpmf_jax.training.controls import names_of
 
     resolve.check_accepted(table()[command.mechanism], command.accept_no_guarantee)
@@ -134,6 +134,8 @@ def fit(command: Command) -> dict[str, Any]:
     num_devices = devices.use(1 if one and command.devices is None else command.devices)
     train, test = read(command)
     with hosts.together():
+        if hosts.first():
+            by_name.check_ledger(command.seed, str(command.data))
         flags = fit_mechanisms.chosen(command)
         phases, settings = fit_mechanisms.phases_and_settings(
             command.mechanism, flags, train, public_file(command)

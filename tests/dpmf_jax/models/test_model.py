@@ -236,6 +236,17 @@ def test_a_save_never_overwrites(folder):
     assert (folder / "model.json").read_bytes() == before
 
 
+def test_a_save_stays_out_of_folders_that_hold_other_things(folder, tmp_path):
+    """A table of ratings beside a model would count as what may be shown."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "ratings.csv").write_text("user,item,rating\n")
+    with pytest.raises(UsageError, match="the folder holds something else"):
+        load_model(folder).save(mine)
+    assert [one.name for one in mine.iterdir()] == ["ratings.csv"]
+    load_model(folder).save(tmp_path / "new")
+
+
 @pytest.mark.parametrize("name", ["factors", "seen"])
 def test_a_private_file_that_is_readable_but_another_is_refused(folder, name):
     path = folder / "private" / f"{name}.safetensors"

@@ -4,6 +4,7 @@ told in arguments.
 
 import logging
 import re
+from functools import partial
 
 import numpy as np
 import pandas
@@ -80,13 +81,19 @@ def test_the_default_from_python_is_the_default_of_the_command(capsys):
     assert [entry.population for entry in ledger.read(ledger.ledger_path())] == ["mine", "shop"]
 
 
-def test_the_shape_of_a_sparse_matrix_is_a_declared_catalogue():
+def test_the_shape_of_a_sparse_matrix_is_a_declared_catalogue(caplog):
     matrix = scipy.sparse.coo_array((cases.VALUES, divmod(cases.PAIRS, 7)), shape=(25, 9))
     words = "the guarantee of als needs a declared catalogue"
     with pytest.raises(PrivacyError, match=words):
         dpmf_jax.fit(frame(), **RANGE)
-    model = dpmf_jax.fit(matrix, "means", epsilon=4.0, seed=0, controls="none", **RANGE)
+    with caplog.at_level(logging.WARNING, "dpmf_jax"):
+        model = dpmf_jax.fit(matrix, "means", epsilon=4.0, seed=0, controls="none", **RANGE)
     assert (len(model.users), len(model.items)) == (25, 9)
+    assert "the matrix has 25 users: that is taken for your declaration" in caplog.text
+    caplog.clear()
+    own = {"catalogue_users": np.arange(25), "catalogue_items": np.arange(9)}
+    dpmf_jax.fit(matrix, "means", epsilon=4.0, seed=0, controls="none", **own, **RANGE)
+    assert not caplog.records
 
 
 def test_a_file_that_is_not_there_is_missed_before_its_catalogue(tmp_path):
@@ -167,12 +174,27 @@ def test_a_release_is_entered_once_where_its_people_have_a_name(caplog):
     assert entries()[0].data_hash == entries()[1].data_hash
 
 
-def test_a_fitted_model_is_not_lost_where_the_ledger_cannot_be_written(caplog, monkeypatch):
-    monkeypatch.setenv("DPMF_LEDGER", ".")
+def test_a_fitted_model_is_not_lost_where_the_ledger_cannot_be_written(caplog):
+    """It could be read before anything was spent, and is damaged while the model is trained."""
+
+    def damage(now):
+        ledger.ledger_path().write_text("no entry\n")
+
     with caplog.at_level(logging.WARNING, "dpmf_jax"):
-        model = dpmf_jax.fit(frame(), JOINT, population="shop", controls="none", **RANGE, **SMALL)
-    assert "this release is in no ledger: the ledger is a folder" in caplog.text
+        model = dpmf_jax.fit(
+            frame(), JOINT, population="shop", controls="none", report=damage, **RANGE, **SMALL
+        )
+    assert "this release is in no ledger: line 1 of the ledger cannot be used" in caplog.text
     assert model.guarantee.epsilon <= 3.0
+
+
+@pytest.mark.parametrize("fit", [dpmf_jax.fit, partial(dpmf_jax.tune, candidates={"rank": [0, 1]})])
+def test_nothing_is_spent_where_the_ledger_cannot_be_read(fit, monkeypatch, tmp_path):
+    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "damaged"))
+    (tmp_path / "damaged").write_text("no entry\n")
+    with pytest.raises(DataError, match="line 1 of the ledger cannot be used"):
+        fit("mine.csv", out="run", **RANGE)
+    assert not (tmp_path / "run").exists()
 
 
 def test_errors_are_measured_on_what_is_given_for_it():

@@ -161,6 +161,8 @@ def test_a_closed_pipe_is_silent(folder):
         ),
         (["try", "a", "--rating-range", "1"], "--rating-range", "dpmf try --help"),
         (["try", "a", "--config"], "--config needs a value", "--config FILE.toml"),
+        (["try", "--epsilon", "3", "--epsilon=4"], "--epsilon is given 2 times", "give --epsilon"),
+        (["try", *["--config", "a"] * 3], "--config is given 3 times", "give --config once"),
         (
             ["try", "a", "--config", "nowhere.toml"],
             "cannot read the settings file: No such file",

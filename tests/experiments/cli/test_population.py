@@ -132,9 +132,7 @@ def test_without_a_name_the_same_people_are_said_to_be_in_both(capsys):
 
 def test_a_model_keeps_its_population_for_a_later_entry_and_for_a_resume(capsys, monkeypatch):
     one_row_changed()
-    monkeypatch.setenv(
-        "DPMF_LEDGER", str(Path().absolute())
-    )  # a folder: the fit cannot enter its release
+    monkeypatch.setenv("DPMF_LEDGER", str(Path("another.jsonl").absolute()))
     fitted(capsys, "a.csv", "one", "--population", "shop")
     monkeypatch.setenv("DPMF_LEDGER", str(LEDGER.absolute()))
     assert run(capsys, "budget", "add", "one")[0] == 0
@@ -142,6 +140,15 @@ def test_a_model_keeps_its_population_for_a_later_entry_and_for_a_resume(capsys,
     code, _, err = run(capsys, "fit", "--resume", "one", "--population", "another")
     assert code == 4
     assert "--population was shop when the run was started, now another" in err
+
+
+def test_a_fit_whose_release_no_ledger_would_hold_spends_nothing(capsys, monkeypatch):
+    one_row_changed()
+    monkeypatch.setenv("DPMF_LEDGER", str(Path().absolute()))  # a folder
+    words = ["fit", "a.csv", *JOINT, "--rating-range", "1", "5", "--out", "one"]
+    code, _, err = run(capsys, *words)
+    assert (code, err.splitlines()[0]) == (3, "error: the ledger is a folder")
+    assert not Path("one").exists()
 
 
 @pytest.mark.parametrize("name", ["", " ", "two\nlines"])
