@@ -99,9 +99,7 @@ def answers(
         zero = steady.hidden_zero(count.astype(jnp.int32))
         matrix = _matrices(gram, size, count, priors, 2 * on.half, slack, zero)
         right = (high.astype(jnp.float32) * 2.0**LOW_BITS + low.astype(jnp.float32)).T
-        found = jnp.zeros_like(right)
-        for place in range(len(right)):
-            found = found + steady.apart(zero, matrix[:, place] * right[place])
+        found = _product(matrix, right[:, None], zero)[:, 0]
         units = jnp.round(found * 2.0**FINE_BITS)
         return jnp.nan_to_num(units).astype(jnp.int32).T, count
 
@@ -179,10 +177,14 @@ def _inverse(
     """Near the inverse, and symmetric to the bit. Not a number where elimination breaks down."""
     num = len(system)
     unit = jnp.broadcast_to(jnp.eye(num, dtype=jnp.float32)[:, :, None], system.shape)
-    both = jnp.concatenate([system, unit], axis=1)
-    for place in range(num):
+
+    def eliminate(place: jax.Array, both: jax.Array) -> jax.Array:
         row = steady.apart(zero, both[place] * steady.apart(zero, 1 / both[place, place]))
-        both = (both - steady.apart(zero, both[:, place, None] * row)).at[place].set(row)
+        # whole before it is read, or each number that is read would be made again
+        row = jax.lax.optimization_barrier(row)
+        return (both - steady.apart(zero, both[:, place, None] * row)).at[place].set(row)
+
+    both = jax.lax.fori_loop(0, num, eliminate, jnp.concatenate([system, unit], axis=1))
     found = both[:, num:]
     return (found + jnp.swapaxes(found, 0, 1)) / 2
 
@@ -190,17 +192,19 @@ def _inverse(
 def _product(
     left: Float[Array, "p q users"], right: Float[Array, "q r users"], zero: Int32[Array, " users"]
 ) -> Float[Array, "p r users"]:
-    found = jnp.zeros((len(left), right.shape[1], left.shape[2]), jnp.float32)
-    for place in range(len(right)):
-        found = found + steady.apart(zero, left[:, place, None] * right[place])
-    return found
+    def add(place: jax.Array, found: jax.Array) -> jax.Array:
+        return found + steady.apart(zero, left[:, place, None] * right[place])
+
+    nothing = jnp.zeros((len(left), right.shape[1], left.shape[2]), jnp.float32)
+    return jax.lax.fori_loop(0, len(right), add, nothing)
 
 
 def _total(
     rows: Float[Array, "p q users"], zero: Int32[Array, " users"]
 ) -> Float[Array, "p users"]:
     """Each row added up, in order."""
-    found = rows[:, 0]
-    for place in range(1, rows.shape[1]):
-        found = found + steady.apart(zero, rows[:, place])
-    return found
+
+    def add(place: jax.Array, found: jax.Array) -> jax.Array:
+        return found + steady.apart(zero, rows[:, place])
+
+    return jax.lax.fori_loop(1, rows.shape[1], add, rows[:, 0])
