@@ -137,6 +137,7 @@ def fit(
         spec = _spec(data, mechanism, reading.get("delimiter"), implicit=implicit)
         resolve.check_accepted(spec, accept_no_guarantee)
         public = settings.pop(spec.public, None) if spec.public else None
+        resolve.check_public(spec, public)
         if spec.weighted and "weight_column" in reading:
             settings["weight_column"] = reading["weight_column"]
         flags = resolve.flags_of(spec, settings)

@@ -38,7 +38,7 @@ def spec_named(mechanism: str) -> Spec:
     """
     if mechanism in table():
         return table()[mechanism]
-    nearest = difflib.get_close_matches(mechanism, table(), n=1, cutoff=0.0)[0]
+    nearest = difflib.get_close_matches(mechanism.lower(), table(), n=1, cutoff=0.0)[0]
     raise UsageError(
         f"there is no mechanism {mechanism!r}; there are {', '.join(table())}",
         where=f"--mechanism {mechanism}",
@@ -197,6 +197,17 @@ def _check_priceable(phases: tuple[Phase, ...], flags: AnyFlags, settings: Setti
             where="--user-budgets" if own else "--epsilon",
             fix="give a smaller one, or a larger --delta",
         )
+
+
+def check_public(spec: Spec, public: Any) -> None:
+    """Raises: UsageError for public rows that are neither a file nor an array."""
+    if public is None or isinstance(public, str | Path | np.ndarray):
+        return
+    side = "user" if spec.public == "users" else "item"
+    raise UsageError(
+        f"{spec.public} is a {type(public).__name__}",
+        fix=f"give a file, or an array with a row for every {side}, in the catalogue's order",
+    )
 
 
 def _public_rows(spec: Spec, public: Public, flags: AnyFlags, ratings: Ratings) -> Any:

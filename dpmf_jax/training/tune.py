@@ -120,6 +120,7 @@ def tune(
             )
         spec = _tunable(resolve.spec_named(resolve.DEFAULT if mechanism is None else mechanism))
         public = settings.pop(spec.public, None) if spec.public else None
+        resolve.check_public(spec, public)
         public = Path(public) if isinstance(public, str) else public
         if spec.weighted and "weight_column" in reading:
             settings["weight_column"] = reading["weight_column"]

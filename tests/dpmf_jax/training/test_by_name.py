@@ -150,6 +150,19 @@ def test_what_cannot_be_fitted_is_told_in_arguments(arguments, error, what):
     assert not list(cases.Path().glob("runs"))
 
 
+def test_features_in_a_frame_are_refused_with_what_is_taken():
+    own = {"catalogue_users": [f"u{user}" for user in range(25)], "catalogue_items": range(9)}
+    with pytest.raises(UsageError, match="item_features is a DataFrame") as refused:
+        dpmf_jax.fit(frame(), "als", seed=0, item_features=frame(), **own, **RANGE)
+    assert "an array with a row for every item" in refused.value.fix
+
+
+def test_a_mechanism_in_capitals_is_told_its_name():
+    with pytest.raises(UsageError, match="there is no mechanism 'ALS'") as refused:
+        dpmf_jax.fit(frame(), "ALS", **RANGE)
+    assert "als" in refused.value.fix.split()[-1].split("=")[-1]
+
+
 def test_a_release_is_entered_once_where_its_people_have_a_name(caplog):
     def entries():
         return ledger.read(ledger.ledger_path())
