@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from dpmf_jax.models import storage
 from dpmf_jax.protocol import Phase, State
 from dpmf_jax.training import checkpoint
 from dpmf_jax.training.identity import Identity
+
+_LOG = logging.getLogger("dpmf_jax")
 
 
 class Journal:
@@ -160,6 +163,8 @@ class Journal:
         if self.private is None:
             return fresh
         state, lines = self._newest(fresh)
+        if state is None and self._metrics.exists() and self._metrics.stat().st_size:
+            _LOG.warning("%s has no checkpoint that can be read: it starts again", self.folder)
         self.rmse = [json.loads(line)["rmse_train"] for line in lines]
         storage.write_bytes(self._metrics, b"".join(lines), private=True)
         return fresh if state is None else state

@@ -45,6 +45,15 @@ def test_a_checkpoint_cut_short_goes_on_from_the_one_before_and_leaves_no_gap(tm
     assert [json.loads(line)["step"] for line in lines] == list(range(STEPS))
 
 
+def test_a_run_without_a_readable_checkpoint_says_that_it_starts_again(tmp_path, caplog):
+    with pytest.raises(Interrupted):
+        fit(out=tmp_path, checkpoint_seconds=0, report=stop_after(6))
+    for one in (tmp_path / "private" / "checkpoints").iterdir():
+        one.write_bytes(one.read_bytes()[:100])
+    assert same_model(fit(out=tmp_path, resume=True), fit())
+    assert "has no checkpoint that can be read: it starts again" in caplog.text
+
+
 def test_metrics_that_were_not_flushed_are_made_again(tmp_path):
     with pytest.raises(Interrupted):
         fit(out=tmp_path, report=stop_after(4))
