@@ -144,17 +144,22 @@ def test_what_nobody_reaches_is_null_in_json_and_inf_on_the_page(dpmf, priced):
     assert " inf │" in out
 
 
+def small_at(epsilon):
+    at = SMALL.index("--epsilon") + 1
+    return [*SMALL[:at], epsilon, *SMALL[at + 1 :]]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["plan", "--users", "9", "--items", "9"], "--epsilon"),
-        ([*SMALL, "--epsilon", "nan"], "--epsilon must be positive and finite"),
+        (small_at("nan"), "--epsilon must be positive and finite"),
         ([*SMALL, "--users", "0"], "--users must be an integer of at least 1"),
         ([*SMALL, "--gain", "1.5"], "gain must be between 0 and 1"),
         ([*SMALL, "--ratings-per-user", "51"], "ratings_per_user must be at most 50"),
         ([*SMALL, "--rounds", "0"], "rounds must be whole numbers of at least 1"),
         ([*SMALL, "--projections", "-3"], "num_projected must be whole numbers of at least 1"),
-        ([*SMALL, "--epsilon", "99", "--rounds", "1"], "no plan is left"),
+        ([*small_at("99"), "--rounds", "1"], "no plan is left"),
     ],
 )
 def test_what_a_plan_refuses(refused, words, told):
