@@ -104,7 +104,7 @@ class Whole:
         if self.deviation < WIDE:
             why = f"the noise is of whole numbers, and narrow: it deviates by {self.deviation:.3g}"
             return not_applicable(NAME, CLAIM_OF_WHOLE, why)
-        tests = [*self._values(), *self._residues(), *self._alone(entries)]
+        tests = [*self._value_tests(), *self._residue_tests(), *self._entry_tests(entries)]
         p_value, ratio, worst = min(tests)
         p_value = min(1.0, len(tests) * p_value)
         verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
@@ -135,7 +135,7 @@ class Whole:
         usual = self.numbers * min(1.0, 0.4 / self.deviation)
         return (8 + 8 * math.sqrt(usual)) / self.numbers
 
-    def _values(self) -> list[tuple[float, float, str]]:
+    def _value_tests(self) -> list[tuple[float, float, str]]:
         """(p-value, ratio, what) of 0, and of the number that comes most often."""
         values, counts = np.unique(np.concatenate(self.kept)[:KEPT], return_counts=True)
         most = int(values[np.argmax(counts)])
@@ -146,7 +146,7 @@ class Whole:
             _too_often(int(counts.max()), int(near), self.uneven, tried, name),
         ]
 
-    def _residues(self) -> list[tuple[float, float, str]]:
+    def _residue_tests(self) -> list[tuple[float, float, str]]:
         from scipy.stats import chi2
 
         found = []
@@ -159,7 +159,7 @@ class Whole:
                 found.append((p_value, float(counts.max() / even), f"mod {modulus}, leaf {place}"))
         return found
 
-    def _alone(self, entries: list[np.ndarray]) -> list[tuple[float, float, str]]:
+    def _entry_tests(self, entries: list[np.ndarray]) -> list[tuple[float, float, str]]:
         found = []
         for modulus in (2, 5, 16):
             if modulus not in self.moduli:

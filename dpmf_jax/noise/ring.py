@@ -142,11 +142,13 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     threshold, once in 2^26 draws.
     """
     of = bits.source(key)
-    drawn = _by_first_words(law.thresholds, *_words(of, 0, shape))
+    drawn = _by_first_words(law.thresholds, *_words_of_bits(of, 0, shape))
     return rare.where_any(_undecided, _by_all_words, rare.first, drawn, law.thresholds, of)
 
 
-def _words(of: bits.Source, number: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _words_of_bits(
+    of: bits.Source, number: Any, shape: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
     """The first word of every bit, or the one of this number; two arrays [17, *shape]."""
     return bits.random_halves(of, BITS // 2, shape, number)
 
@@ -163,13 +165,13 @@ def _by_first_words(table: jax.Array, *halves: jax.Array) -> jax.Array:
     mark = np.array([ZERO, NEGATIVE, *(0,) * DIGITS], np.uint32).reshape(size)
     limit = table[:, 0].reshape(size)
 
-    def told(words: jax.Array, of: slice) -> tuple[jax.Array, jax.Array]:
+    def marks_of(words: jax.Array, of: slice) -> tuple[jax.Array, jax.Array]:
         below, nothing = words < limit[of], jnp.uint32(0)
         marked = jnp.where(below, mark[of], nothing)
         open_ = jnp.where(words == limit[of], jnp.uint32(OPEN), nothing)
         return jnp.where(below, digit[of], nothing), marked | open_
 
-    both = told(halves[0], slice(rows)), told(halves[1], slice(rows, None))
+    both = marks_of(halves[0], slice(rows)), marks_of(halves[1], slice(rows, None))
     nothing = (np.uint32(0), np.uint32(0))
     digits, marks = jax.lax.reduce(jax.tree.map(jnp.bitwise_or, *both), nothing, _either, (0,))
     number = _number(marks & ZERO != 0, marks & NEGATIVE != 0, digits)
@@ -193,7 +195,9 @@ def _undecided(drawn: jax.Array, *_: Any) -> jax.Array:
 
 def _by_all_words(drawn: jax.Array, table: jax.Array, of: bits.Source) -> jax.Array:
     """uint32: the numbers of `_by_first_words`, those that were undecided too."""
-    below = _below(table, lambda word: jnp.concatenate(_words(of, word, drawn.shape)), drawn.shape)
+    below = _below(
+        table, lambda word: jnp.concatenate(_words_of_bits(of, word, drawn.shape)), drawn.shape
+    )
     place = jnp.arange(DIGITS, dtype=jnp.uint32).reshape(-1, *(1,) * drawn.ndim)
     digits = jnp.sum(below[2:].astype(jnp.uint32) << place, axis=0, dtype=jnp.uint32)
     return _number(below[0], below[1], digits)

@@ -4,7 +4,7 @@ violated.
 
 from typing import Any, NamedTuple
 
-from tests.zoo import bugs, joint, public
+from tests.zoo import bugs, joint, public, rare
 from tests.zoo import noise as noises
 
 
@@ -228,13 +228,13 @@ ALL: dict[str, list[Bug]] = {
     "less noise where sums are large": [
         Bug("user-means", noises.less_where_sums_are_large, "noise: every entry", "in sample")
     ],
-    "a message that counts twice": [Bug("federated-user", bugs.one_message_counts_twice, PURE)],
-    "items that share a sum": [Bug(STATISTICS, bugs.items_in_threes, "user price")],
+    "a message that counts twice": [Bug("federated-user", rare.one_message_counts_twice, PURE)],
+    "items that share a sum": [Bug(STATISTICS, rare.items_in_threes, "user price")],
     "who rated everything counts twice": [
-        Bug(ITEMS_PUBLIC, bugs.users_of_everything_count_twice, LARGEST)
+        Bug(ITEMS_PUBLIC, rare.users_of_everything_count_twice, LARGEST)
     ],
     "a value that nobody gave counts thrice": [
-        Bug("user-means", bugs.users_of_a_code_count_thrice, LARGEST)
+        Bug("user-means", rare.users_of_a_code_count_thrice, LARGEST)
     ],
     "user factors that no word names": [
         Bug(PUBLISHED, bugs.says_released("item factors"), "released: words", "in the price")
@@ -291,9 +291,9 @@ ALL: dict[str, list[Bug]] = {
     "sampled by how much a user rated": [
         Bug("langevin", bugs.chosen(bugs.by_activity), "coins: rate", slow=True)
     ],
-    "an item that counts twice": [Bug(J, bugs.counted_twice(bugs.one_item), LARGEST)],
+    "an item that counts twice": [Bug(J, rare.counted_twice(rare.one_item), LARGEST)],
     "the user with fewest ratings counts twice": [
-        Bug(ITEMS_PUBLIC, bugs.counted_twice(bugs.the_least_active), LARGEST)
+        Bug(ITEMS_PUBLIC, rare.counted_twice(rare.the_least_active), LARGEST)
     ],
     "same coins in every step": [Bug("dpsgd", bugs.same_coins, "coins: steps", slow=True)],
     "metrics outside private/": [

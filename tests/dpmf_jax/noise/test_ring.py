@@ -280,7 +280,7 @@ def numbers_of(bits_of_draws) -> np.ndarray:
 def test_a_draw_is_told_by_its_first_words_as_by_all_of_them(scale, make_key):
     """Against whole numbers of the host: a word below the first of its threshold is a bit."""
     table, shape = jnp.asarray(ring.thresholds(scale)), (300, 2)
-    words = np.concatenate(ring._words(bits.source(make_key(3)), 0, shape))
+    words = np.concatenate(ring._words_of_bits(bits.source(make_key(3)), 0, shape))
     limit = np.asarray(table)[:, :1, None]
     assert not (words == limit).any()
     expected = numbers_of(words < limit)
@@ -295,7 +295,7 @@ def test_a_draw_is_told_by_its_first_words_as_by_all_of_them(scale, make_key):
 @pytest.mark.parametrize("bit", [0, 1, 2, 16, 17, 33])
 def test_a_word_that_ties_leaves_its_draw_open_and_no_other(bit):
     table = jnp.asarray(ring.thresholds(1000.0))
-    words = jnp.concatenate(ring._words(bits.source(jax.random.key(4)), 0, (50,)))
+    words = jnp.concatenate(ring._words_of_bits(bits.source(jax.random.key(4)), 0, (50,)))
     plain = ring._by_first_words(table, *jnp.split(words, 2))
     found = ring._by_first_words(table, *jnp.split(words.at[bit, 7].set(table[bit, 0]), 2))
     assert np.flatnonzero(ring._undecided(found)).tolist() == [7]
@@ -306,14 +306,14 @@ def test_a_word_that_ties_leaves_its_draw_open_and_no_other(bit):
 def test_an_open_draw_is_made_of_further_words(together, monkeypatch):
     """All first words tie, so each bit is that of the second word of its threshold."""
     law = ring.discrete_laplace(2.0**20).sample.args[0]
-    table, real = law.thresholds, ring._words
+    table, real = law.thresholds, ring._words_of_bits
 
     def first_words_tie(of, number, shape):
         rows = table[:, 0].reshape(-1, *(1,) * len(shape))
         drawn = jnp.concatenate(real(of, number, shape))
         return jnp.split(jnp.where(number == 0, rows, drawn), 2)
 
-    monkeypatch.setattr(ring, "_words", first_words_tie)
+    monkeypatch.setattr(ring, "_words_of_bits", first_words_tie)
     keys = jax.random.split(jax.random.key(6), 3)
     draw = partial(ring.draw, law, shape=(40,))
     drawn = jax.vmap(draw)(keys) if together else jnp.stack(list(map(draw, keys)))

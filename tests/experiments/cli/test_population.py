@@ -18,7 +18,7 @@ from dpmf_jax.models import ledger
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
 from experiments.cli import main as cli
-from tests.cases.fit import JOINT, run
+from tests.cases.fit import JOINT, RANGE, run
 from tests.cases.ledger import VALUE, shown
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -145,8 +145,7 @@ def test_a_model_keeps_its_population_for_a_later_entry_and_for_a_resume(capsys,
 def test_a_fit_whose_release_no_ledger_would_hold_spends_nothing(capsys, monkeypatch):
     one_row_changed()
     monkeypatch.setenv("DPMF_LEDGER", str(Path().absolute()))  # a folder
-    words = ["fit", "a.csv", *JOINT, "--rating-range", "1", "5", "--out", "one"]
-    code, _, err = run(capsys, *words)
+    code, _, err = run(capsys, "fit", "a.csv", *JOINT, *RANGE, "--out", "one")
     assert (code, err.splitlines()[0]) == (3, "error: the ledger is a folder")
     assert not Path("one").exists()
 
