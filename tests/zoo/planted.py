@@ -4,7 +4,7 @@ violated.
 
 from typing import Any, NamedTuple
 
-from tests.zoo import bugs, joint, public, rare
+from tests.zoo import bugs, joint, public, rare, whole_noise
 from tests.zoo import noise as noises
 
 
@@ -210,23 +210,25 @@ ALL: dict[str, list[Bug]] = {
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
     ],
     "two rows that share a draw": [
-        Bug(ITEMS_PUBLIC, noises.first_of_two_rows, "noise: entries apart", "in sample")
+        Bug(ITEMS_PUBLIC, whole_noise.first_of_two_rows, "noise: entries apart", "in sample")
     ],
     "an entry that makes up for four others": [
-        Bug(J, noises.last_makes_up_for_others, "noise: entries apart", "in sample")
+        Bug(J, whole_noise.last_makes_up_for_others, "noise: entries apart", "in sample")
     ],
     "noise in multiples of 3": [
-        Bug("federated-statistics", noises.in_threes, "noise: repeated values", "in sample")
+        Bug("federated-statistics", whole_noise.in_threes, "noise: repeated values", "in sample")
     ],
     "no noise now and then": [
-        Bug("user-means", noises.now_and_then_none, "noise: repeated values", "in sample")
+        Bug("user-means", whole_noise.now_and_then_none, "noise: repeated values", "in sample")
     ],
     "noise clipped at 4.3σ": [
-        Bug(ITEMS_PUBLIC, noises.clipped_at_the_ends, "noise: tails", "in sample")
+        Bug(ITEMS_PUBLIC, whole_noise.clipped_at_the_ends, "noise: tails", "in sample")
     ],
-    "tails of one sign": [Bug("user-means", noises.ends_on_one_side, "noise: tails", "in sample")],
+    "tails of one sign": [
+        Bug("user-means", whole_noise.ends_on_one_side, "noise: tails", "in sample")
+    ],
     "less noise where sums are large": [
-        Bug("user-means", noises.less_where_sums_are_large, "noise: every entry", "in sample")
+        Bug("user-means", whole_noise.less_where_sums_are_large, "noise: every entry", "in sample")
     ],
     "a message that counts twice": [Bug("federated-user", rare.one_message_counts_twice, PURE)],
     "items that share a sum": [Bug(STATISTICS, rare.items_in_threes, "user price")],
