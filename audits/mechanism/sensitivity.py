@@ -237,6 +237,7 @@ def audit(
     num_rounds: int = 1,
     climb: bool = True,
     exhaustive: bool = False,
+    beyond: bool = True,
     unit: Unit | None = None,
     group: np.ndarray | None = None,
 ) -> list[Finding]:
@@ -254,6 +255,8 @@ def audit(
         what they rated, too: a message and its opposite are twice as far apart as one and none.
       exhaustive: whether all neighbours are tried at first where that is cheap (`CHEAP`): what goes
         wrong for one item alone is seen by its ratings alone.
+      beyond: whether, where that is cheap, other pairs follow: values all over the range, and
+        people whom the ratings do not have (`neighbours.to_values`, `neighbours.extreme`).
       unit: whose change; by default the guarantee's.
       group: int[users], which of the guarantee's groups is whose: each user is then held to a Δ of
         her own. None holds everybody to the largest.
@@ -344,15 +347,15 @@ def audit(
             (tried, found), search.ascend(measure, ratings, tried, worst)
         )
     lots = [Lot(ratings, tried, found)]
-    if batch * size_of(data) * num_steps <= CHEAP:
+    if beyond and batch * size_of(data) * num_steps <= CHEAP:
         if unit == "rating value" and tried.num:
             for index in _ends(ratings, tried, found):
                 some = neighbours.to_values(ratings, data, index, batch, tried.change)
                 lots.append(Lot(ratings, some, measure(some.stacked)[1]))
         lots += _of_extremes(measure, ratings, data, unit, batch, tried.change)
-    pairs = sum(lot.tried.num for lot in lots)
     shared = {
-        "pairs": pairs,
+        "pairs": sum(lot.tried.num for lot in lots),
+        "pairs_beyond": sum(lot.tried.num for lot in lots[1:]),
         "steps": num_steps,
         "rmse_at_first_step": float(np.sqrt(found.loss[0, 0])),
         "rmse_at_last_step": float(np.sqrt(found.loss[0, 1])),

@@ -46,16 +46,22 @@ def is_file(mechanism: str) -> bool:
 
 
 def declared(mechanism: str) -> Spec:
-    """The `Spec` of a mechanism: of the table, or of the file that is named. Runs that file, once.
+    """The `Spec` of a mechanism: of the table, or of the file that is named. Runs that file, and
+    again when it has changed.
 
     Raises: KeyError for a name that is not in the table; UsageError for a file that is not there or
       ends in an error, and for what is no mechanism.
     """
-    return _spec(mechanism) if is_file(mechanism) else table()[mechanism]
+    if not is_file(mechanism):
+        return table()[mechanism]
+    path = Path(mechanism.rpartition(":")[0]).expanduser().resolve()
+    return _spec(mechanism, path, path.read_bytes() if path.is_file() else None)
 
 
-@functools.cache
-def _spec(mechanism: str) -> Spec:
+@functools.lru_cache(maxsize=16)
+def _spec(mechanism: str, path: Path, content: bytes | None) -> Spec:
+    """Of this very file: another folder's, or the same one edited, is run anew."""
+    del path, content
     named = _NAMED.fullmatch(mechanism)
     if named is None or not named["name"]:
         raise UsageError(

@@ -45,12 +45,6 @@ def verdicts(out):
     return {one["audit"]: one["verdict"] for one in json.loads(out)["findings"]}
 
 
-@pytest.fixture(autouse=True)
-def files():
-    """Each test has a file of its own under the same name."""
-    mechanism_file._spec.cache_clear()
-
-
 @pytest.mark.seconds
 def test_nothing_of_the_example_is_violated(capsys):
     Path("item_means.py").write_text(EXAMPLE)
