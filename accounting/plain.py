@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 from accounting import gaussian, user, words
+from accounting.digits import printed_delta
 from accounting.loss import Gaussian, Loss, distance
 from accounting.terms import Terms
 
 TYPICAL = 20  # ratings of a person: a declared number, whose price a statement spells out
 NEARLY_ALWAYS = 0.995
+LARGE_DELTA = 1e-3  # a mechanism that shows one person of 1,000 whole has it, at ε = 0
 
 # By the kind of the relation: what is protected, and what somebody guesses about it.
 _PROTECTED = {
@@ -54,6 +56,12 @@ def sentences(g: Terms) -> list[str]:
         f"somebody who sees the release, knows all else, and guesses {guess}, each as likely"
         f" beforehand, is right {often}; a coin is right 50 times"
     )
+    if g.delta > LARGE_DELTA:
+        out.append(
+            f"δ = {printed_delta(g.delta)} is large: to show the data of {int(1000 * g.delta)}"
+            " people in 1,000, drawn at random, would keep such a promise; a δ far below one over"
+            " the number of people, such as 1e-5, rules that out"
+        )
     if g.leaves_open:
         out.append(
             "that is for noise of real numbers; the program's can tell more: see leaves open"

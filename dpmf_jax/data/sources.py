@@ -1,6 +1,7 @@
 """From a name or a path to files that exist, their layout and their declared range."""
 
 import dataclasses
+import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -106,10 +107,13 @@ def find(
 def check_exists(path: Path) -> None:
     """Raises: DataError where there is nothing at the path, which names no data set either."""
     if not path.exists():
+        names = ["synthetic", *DATASETS]
+        near = difflib.get_close_matches(str(path).lower(), names, n=1)
+        fix = f"name a file that exists, or one of {', '.join(names)}"
         raise DataError(
             f"there is no data set or file {str(path)!r}",
             where=f"looked for {path.absolute()}",
-            fix=f"name a file that exists, or one of synthetic, {', '.join(DATASETS)}",
+            fix=f"did you mean {near[0]}? Or {fix}" if near else fix,
         )
 
 

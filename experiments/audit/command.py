@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -121,9 +122,11 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1; got {value}", fix=f"--{name} {usual}")
     if unknown := [name for name in command.only if name not in audits.FAMILIES]:
+        near = difflib.get_close_matches(unknown[0].lower(), audits.FAMILIES, n=1)
+        choose = f"choose among {', '.join(audits.FAMILIES)}"
         raise UsageError(
             f"there are no audits named {unknown[0]!r}",
-            fix=f"choose among {', '.join(audits.FAMILIES)}",
+            fix=f"did you mean {near[0]!r}? Or {choose}" if near else choose,
         )
     delta = getattr(command, "delta", USUAL_DELTA)
     if not 0 <= delta < 1:

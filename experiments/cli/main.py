@@ -27,7 +27,6 @@ import difflib
 import importlib
 import io
 import os
-import re
 import shlex
 import sys
 import textwrap
@@ -39,7 +38,7 @@ from typing import Any, NoReturn
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.installed import refuse_others
-from experiments.cli import console, program_cache, settings
+from experiments.cli import console, parser_messages, program_cache, settings
 
 # Name: (what it does, module:dataclass). `run` stands in the same module.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -308,7 +307,7 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
     except SystemExit as ended:
         if ended.code in (0, None):
             raise
-        raise _usage_error(said.getvalue(), name) from None
+        raise parser_messages.usage_error(said.getvalue(), name) from None
 
 
 def _pairs_last(words: Sequence[str], command: type) -> list[str]:
@@ -329,38 +328,6 @@ def _pairs_last(words: Sequence[str], command: type) -> list[str]:
         (moved if rest[0] in sizes else kept).extend(rest[:size])
         del rest[:size]
     return kept + moved
-
-
-def _usage_error(said: str, name: str) -> UsageError:
-    """The parser's framed message as what, where and fix.
-
-    Its sections stand between horizontal or empty lines.
-    """
-    sections = [[]]
-    for line in said.splitlines()[1:]:  # the first line is the frame's title
-        text = line.strip("│|╭╮╰╯+ ")
-        if text.strip("─-"):
-            sections[-1].append(text)
-        else:
-            sections.append([])
-    told = [_sorted_choices(" ".join(" ".join(section).split())) for section in sections if section]
-    hint = next((part for part in told if part.startswith("Perhaps you meant")), "")
-    fix = f"{hint}; dpmf {name} --help" if hint else f"dpmf {name} --help"
-    return UsageError(
-        told[0] if told else "the command line cannot be read", where=f"dpmf {name}", fix=fix
-    )
-
-
-def _sorted_choices(said: str) -> str:
-    """What the parser said, with the choices of a flag in order and without None.
-
-    The parser keeps them in a set, which has no order.
-    """
-
-    def in_order(found: re.Match[str]) -> str:
-        return ", ".join(sorted(set(found[0].split(", ")) - {"'None'"}))
-
-    return re.sub(r"'[^',()]+'(, '[^',()]+')+(?=\))", in_order, said)
 
 
 def _take_flag(words: list[str], flag: str) -> bool:

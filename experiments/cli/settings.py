@@ -36,6 +36,12 @@ def load(path: Path, command: Any) -> dict[str, Any]:
     settings = {}
     for written, value in found.items():
         name = written.replace("-", "_")
+        if name not in names and isinstance(value, dict):
+            raise UsageError(
+                f"`[{written}]` begins a table, and settings stand in none",
+                where=str(path),
+                fix=f"take the line [{written}] out; the settings below it stay",
+            )
         if name not in names:
             nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
             raise UsageError(

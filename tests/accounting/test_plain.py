@@ -56,6 +56,14 @@ def test_elsewhere_the_price_bounds_it(losses, epsilon, delta):
     assert plain.right_guesses(losses, epsilon, delta) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(("delta", "people"), [(0.5, 500), (0.004, 4), (1e-3, None), (1e-5, None)])
+def test_a_large_delta_is_told_in_people(delta, people):
+    """1e-3 itself, and less, is not; of more, as many people in 1,000 as may be shown whole."""
+    told = " ".join(plain.sentences(guarantee(delta=delta)))
+    assert ("is large" in told) == (people is not None)
+    assert people is None or f"of {people} people in 1,000" in told
+
+
 def rows_of(page, heading):
     """The cells of the table under a heading, without its two first lines."""
     text = (CHECKOUT / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1]

@@ -48,7 +48,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(dpmf, tmp_path):
         ),
         ('center = "user"', "`center` must be a number or one of 'item', 'global'", "not 'user'"),
         ("steps = ", "the settings file is not TOML", "write lines such as"),
-        ("[fit]\nsteps = 3", "unknown setting `fit`", "did you mean"),
+        ("[fit]\nsteps = 3", "`[fit]` begins a table", "take the line [fit] out"),
         ("steps = 3\nsteps = 4", "the settings file is not TOML", "write lines such as"),
     ],
 )
