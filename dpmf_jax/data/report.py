@@ -9,6 +9,7 @@ import numpy as np
 
 from dpmf_jax.data.columns import Columns
 from dpmf_jax.data.datasets import SYNTHETIC, generated
+from dpmf_jax.data.formats import has_no_ratings
 from dpmf_jax.data.ids import Coded, count_rows
 from dpmf_jax.data.lines import opened
 from dpmf_jax.data.ratings import Problem, duplicated, no_weight, not_finite, out_of
@@ -31,6 +32,8 @@ def check(
     limit: int = 1000,
 ) -> dict[str, Any]:
     """A report on a data set, for its curator: all that `load` would refuse, row by row.
+
+    A file of two columns is taken for who has seen what: every row is a 1, in the range from 0 to 1.
 
     Returns:
       ok, name, rating_range.
@@ -66,6 +69,7 @@ def check(
             data_dir,
             flags | {"delimiter": delimiter, "no_header": no_header},
             rating_range,
+            implicit=has_no_ratings(Path(name_or_path), delimiter),
         )
     report: dict[str, Any] = {
         "ok": False,

@@ -123,8 +123,11 @@ def numbers(found: Measured) -> dict[str, float | int | None]:
 
 def evaluated(model: Any, ratings: Any, k: int, **options: Any) -> dict[str, Any]:
     """See `models.model.Model.evaluate`."""
-    if not isinstance(ratings, Ratings):
-        ratings = given.read_whole(ratings, rating_range=model.rating_range, **options)
+    if model.implicit:
+        options |= {"implicit": True}
+    if not isinstance(ratings, Ratings) or model.implicit:
+        declared = {} if isinstance(ratings, Ratings) else {"rating_range": model.rating_range}
+        ratings = given.read_whole(ratings, **(declared | options))
     held_out, unknown = in_catalogue(ratings, model.users, model.items)
     if not held_out.num_ratings:
         raise DataError(
@@ -142,12 +145,13 @@ def evaluated(model: Any, ratings: Any, k: int, **options: Any) -> dict[str, Any
         )
         unseen, again = held_out.take(~trained), held_out.take(trained)
         train = model.seen_pairs()
-    found = numbers(measured(whole, train, held_out, k=k, unseen=unseen))
+    errors = not model.implicit
+    found = numbers(measured(whole, train, held_out, k=k, unseen=unseen, errors=errors))
     users = found["users_evaluated"]
     return {
         **found,
-        "rmse_seen": metrics.rmse(whole, again) if len(again) else None,
-        "mae_seen": metrics.mae(whole, again) if len(again) else None,
+        "rmse_seen": metrics.rmse(whole, again) if errors and len(again) else None,
+        "mae_seen": metrics.mae(whole, again) if errors and len(again) else None,
         "k": k,
         "ratings": held_out.num_ratings,
         "unseen": None if train is None else len(unseen),

@@ -302,12 +302,12 @@ class Model:
         the others, `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae
         are of the unseen ones (None where there are none), rmse_seen and mae_seen of the seen ones.
         Without the private part nobody can tell: seen and unseen are None, rmse and mae are of all
-        of them, and nothing is ranked.
+        of them, and nothing is ranked. Of a model that is `implicit`, whoever is in a row has seen
+        the item, no rating is read, and there are no errors: rmse and mae are None.
 
         Raises: DataError where no rating is of the catalogue, or where private factors are needed
-          and absent; UsageError for a model that predicts no ratings.
+          and absent.
         """
-        self._refuse_ratings("dpmf fit --holdout-users 0.1 says how well it finds items")
         return evaluation.evaluated(self, ratings, k, **options)
 
     def to_numpy(self) -> lists.Vectors:

@@ -60,7 +60,9 @@ def _measured(command: Command, folder: Path) -> dict[str, Any]:
 
     model = load_model(folder)
     reading = command.reading()
-    if command.data not in datasets.DATASETS:
+    if model.implicit:
+        reading["implicit"] = True
+    elif command.data not in datasets.DATASETS:
         reading["rating_range"] = command.rating_range or model.rating_range
     loaded = datasets.load(command.data, split=command.split, **reading)
     ratings = loaded[1] if isinstance(loaded, tuple) else loaded
@@ -80,10 +82,12 @@ def _warning(measured: Mapping[str, Any]) -> str | None:
     if seen is None:
         return (
             "warning: without private/seen.safetensors nobody can tell which ratings the model was"
-            " fitted with: rmse and mae are of all of them, and nothing is ranked"
+            " fitted with: any errors are of all of them, and nothing is ranked"
         )
     if not seen:
         return None
+    if measured.get("rmse", 0) is None and unseen:
+        return f"warning: the model was fitted with {seen:,} of these; the other {unseen:,} count"
     if not unseen:
         return f"warning: the model was fitted with all {seen:,} ratings: nothing here is unseen"
     return (
@@ -104,6 +108,8 @@ def render(result: Mapping[str, Any]) -> Any:
     again = ("rmse_seen", "mae_seen") if any(one["seen"] for one in models) else ()
     rows = ("rmse", "mae", *again, "ndcg_at_k", "recall_at_k", "popularity_ndcg_at_k")
     for name in (*rows, "ndcg_at_k_gain"):
+        if all(one[name] is None for one in models):
+            continue
         table.add_row(
             name.replace("_k", f"_{models[0]['k']}").replace("_gain", " over popularity"),
             *(_number(one, name) for one in models),

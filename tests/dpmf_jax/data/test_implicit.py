@@ -6,6 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from dpmf_jax.data import datasets, formats
+from dpmf_jax.data.report import check
 from dpmf_jax.errors import DataError, UsageError
 
 PAIRS = [("1", "10"), ("1", "20"), ("2", "10")]
@@ -101,3 +102,15 @@ def test_a_file_without_ratings_is_known_by_its_first_line(tmp_path, text, expec
     path.write_text(text)
     assert formats.has_no_ratings(path) == expected
     assert not formats.has_no_ratings(tmp_path / "elsewhere.csv")
+
+
+def test_two_columns_are_who_has_seen_what(tmp_path):
+    path = tmp_path / "seen.csv"
+    path.write_text("user,item\nada,tea\nada,rye\nbob,tea\nbob,tea\n,tea\n")
+    report = check(path)
+    assert (report["num_problems"], report["ok"]) == (1, False)
+    path.write_text("user,item\nada,tea\nada,rye\nbob,tea\n")
+    report = check(path)
+    assert report["ok"]
+    assert (report["rows"], report["users"], report["items"]) == (3, 2, 2)
+    assert report["histogram"] == {"1": 3}

@@ -129,15 +129,39 @@ def test_lists_for_users_old_and_new(fitted, capsys, monkeypatch):
 def test_a_model_of_what_is_seen_predicts_no_ratings(fitted, capsys, monkeypatch):
     _, _, folder = fitted
     monkeypatch.chdir(folder)
-    words = (
-        ["predict", "model", "--user", "u1", "--item", "1"],
-        ["evaluate", "model", "--data", "mine.csv"],
+    code, _, err = run(capsys, "predict", "model", "--user", "u1", "--item", "1")
+    assert code == 2
+    assert "predicts no ratings" in err
+
+
+def test_it_is_evaluated_by_what_is_seen_later(fitted, capsys, monkeypatch):
+    """What training had is no candidate; of ratings only who gave them is read."""
+    _, _, folder = fitted
+    monkeypatch.chdir(folder)
+    model = load_model("model")
+    user, item = model.seen
+    lists = {row: model.recommend(model.users[row], k=7) for row in np.unique(user)}
+    row = max(lists, key=lambda row: len(lists[row]))
+    later = str(lists[row][1][0])  # the second of a list, so of a DCG of 1/log2(3)
+    known = [(model.users[one], model.items[item[user == one][0]]) for one in list(lists)[:2]]
+    rows = [*known, (model.users[row], later)]
+    write_seen("later.csv", rows)
+    Path("rated.csv").write_text(
+        "user,item,rating\n" + "".join(f"{user},{item},2\n" for user, item in rows)
     )
-    for some in words:
-        more = [*cases.RANGE] * (some[0] == "evaluate")
-        code, _, err = run(capsys, *some, *more)
-        assert code == 2
-        assert "predicts no ratings" in err
+    for name in ("later.csv", "rated.csv"):
+        code, out, err = run(capsys, "evaluate", "model", "--data", name, "--json")
+        assert code == 0, err
+        told = json.loads(out)
+        counts = told["seen"], told["unseen"], told["users_evaluated"], told["recall_at_k"]
+        assert counts == (2, 1, 1, 1.0)
+        assert told["ndcg_at_k"] == pytest.approx(1 / np.log2(3))
+        assert told["rmse"] is told["rmse_seen"] is None
+    frame = dict(zip(("user", "item"), zip(*rows, strict=True), strict=True))
+    assert model.evaluate(frame)["ndcg_at_k"] == told["ndcg_at_k"]
+    code, out, err = run(capsys, "evaluate", "model", "--data", "later.csv")
+    assert "│ rmse " not in out
+    assert "the model was fitted with 2 of these; the other 1 count" in out
 
 
 @pytest.mark.seconds
