@@ -33,7 +33,7 @@ def check(
 ) -> dict[str, Any]:
     """A report on a data set, for its curator: all that `load` would refuse, row by row.
 
-    A file of two columns is taken for who has seen what: every row is a 1, in the range from 0 to 1.
+    A file of two columns is who has seen what: every row is a 1, in the range from 0 to 1.
 
     Returns:
       ok, name, rating_range.
