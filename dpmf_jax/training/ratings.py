@@ -11,6 +11,7 @@ from typing import Any
 
 from dpmf_jax.data import given, sources, splits
 from dpmf_jax.data.catalogue import DATASETS
+from dpmf_jax.data.columns import ITEM_NAMES, USER_NAMES, plain
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.mechanisms.spec import AnyFlags, Spec
@@ -151,4 +152,15 @@ def _ids(declared: Ids) -> Any:
             where=str(declared),
             fix="give a text file with one id a line",
         ) from None
-    return [line.strip() for line in lines if line.strip()]
+    ids = [line.strip() for line in lines if line.strip()]
+    if not ids:
+        raise DataError(
+            "the catalogue is empty", where=str(declared), fix="give every possible id, one a line"
+        )
+    if plain(ids[0]) in (*USER_NAMES, *ITEM_NAMES):
+        raise DataError(
+            f"the catalogue begins with {ids[0]!r}, the heading of a column and not an id",
+            where=f"{declared}, line 1",
+            fix="take that line out: every line is one id",
+        )
+    return ids

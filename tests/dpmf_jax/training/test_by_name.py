@@ -116,6 +116,22 @@ def test_a_catalogue_may_be_declared_in_any_sequence(kind):
 
 
 @pytest.mark.parametrize(
+    ("text", "what", "where"),
+    [
+        ("", "is empty", "ids.txt"),
+        ("User ID\nu0\nu1\n", "begins with 'User ID'", "ids.txt, line 1"),
+    ],
+)
+def test_a_file_of_ids_has_ids_alone(tmp_path, text, what, where):
+    """A heading would be one more user, who pays for the size of the catalogue."""
+    (tmp_path / "ids.txt").write_text(text)
+    catalogue = {"catalogue_users": tmp_path / "ids.txt", "catalogue_items": list(range(9))}
+    with pytest.raises(DataError, match=what) as raised:
+        dpmf_jax.fit(frame(), "means", population="shop", **RANGE, **catalogue)
+    assert raised.value.where.endswith(where)
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "what"),
     [
         ({}, PrivacyError, "the guarantee of als needs a declared catalogue"),
