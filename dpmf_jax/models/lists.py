@@ -30,8 +30,7 @@ def recommended(
     **options: Any,
 ) -> Any:
     """See `Model.recommend`."""
-    if k < 1:
-        raise UsageError(f"k must be at least 1; got {k}", fix="set --top to 1 or more")
+    _check_number(k)
     if (user is None) == (ratings is None):
         raise UsageError(
             "recommendations are for users of the training data, or for new ones",
@@ -148,13 +147,15 @@ def vectors(model: Served) -> Vectors:
 def similar_items(model: Served, item: Any, k: int) -> Any:
     """See `Model.similar_items`."""
     factors = model.release.item_factors
-    if factors is None or not np.shape(factors)[1]:
+    apart = np.zeros((len(model.items), 0)) if factors is None else np.asarray(factors)
+    apart = apart[:, np.ptp(apart, axis=0) > 0]  # a column of ones, for levels, is in all items
+    if not apart.shape[1]:
         raise UsageError(
             "the model releases no item factors, so it cannot say which items are alike",
             where=f"mechanism {model.settings.get('mechanism')}",
             fix="fit one that does, with a rank of 1 or more",
         )
-    return _nearest(model, np.asarray(factors), model.items, item, k, "item")
+    return _nearest(model, apart, model.items, item, k, "item")
 
 
 def similar_users(model: Served, user: Any, k: int) -> Any:
@@ -170,12 +171,16 @@ def similar_users(model: Served, user: Any, k: int) -> Any:
     return _nearest(model, np.asarray(factors), model.users, user, k, "user")
 
 
+def _check_number(k: Any) -> None:
+    if not isinstance(k, int | np.integer) or k < 1:
+        raise UsageError(f"k must be a whole number, at least 1; got {k!r}", fix="k (--top) 10")
+
+
 def _nearest(
     model: Served, factors: np.ndarray, ids: np.ndarray, one: Any, k: int, what: str
 ) -> Any:
     """The k rows of largest cosine with that of `one`, best first; itself left out."""
-    if k < 1:
-        raise UsageError(f"k must be at least 1; got {k}", fix="set k to 1 or more")
+    _check_number(k)
     (place,) = lookup(ids, np.atleast_1d(np.asarray(one)), what)
     length = np.linalg.norm(factors, axis=1)
     cosine = (

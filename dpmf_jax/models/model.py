@@ -258,7 +258,8 @@ class Model:
     def similar_items(self, item: Any, k: int = 10) -> list[tuple[Any, float]]:
         """The k items whose released factors point most nearly the same way: (raw id, cosine).
 
-        It reads the release alone, so anybody may see it.
+        It reads the release alone, so anybody may see it. A factor that is the same for all items,
+        such as that of a user's level, says nothing of them and is left out.
 
         Raises: DataError for an unknown item; UsageError where no item factors are released.
         """

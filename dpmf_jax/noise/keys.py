@@ -20,10 +20,11 @@ def from_seed(seed: int) -> jax.Array:
 
     Raises: UsageError for a seed outside 0 ≤ seed < 2⁶⁴.
     """
-    if not 0 <= seed < 2**64:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise UsageError(
-            f"seed {seed} is not an integer from 0 to 2^64 - 1", fix="choose a seed in this range"
+            f"seed {seed!r} is not an integer from 0 to 2^64 - 1", fix="choose a seed in this range"
         )
+    seed = int(seed)
     return jax.random.wrap_key_data(
         jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32), impl="threefry2x32"
     )

@@ -114,12 +114,18 @@ def test_similar_items_point_the_same_way():
     assert [item for item, _ in found] == ["i1", "i2", "i4", "i3"]
     assert [round(cosine, 3) for _, cosine in found] == [0.999, 0.0, 0.0, -1.0]
     assert model.similar_items("i0", 1) == found[:1]
+    levels = a_model(
+        Release(item_factors=np.c_[np.ones(5), items].astype(np.float32), center=np.zeros(5))
+    )
+    assert levels.similar_items("i0", 10) == found
     with pytest.raises(DataError, match="unknown item"):
         model.similar_items("i9")
-    with pytest.raises(UsageError, match="k must be at least 1"):
+    with pytest.raises(UsageError, match="k must be a whole number, at least 1"):
         model.similar_items("i0", 0)
     with pytest.raises(UsageError, match="releases no item factors"):
         a_model(Release(center=np.zeros(5, np.float32))).similar_items("i0")
+    with pytest.raises(UsageError, match="releases no item factors"):
+        a_model(Release(item_factors=np.ones((5, 1)), center=np.zeros(5))).similar_items("i0")
 
 
 def test_similar_users_only_where_user_factors_are_released(model):
