@@ -28,6 +28,7 @@ import importlib
 import io
 import os
 import shlex
+import signal
 import sys
 import textwrap
 import typing
@@ -366,12 +367,20 @@ def _refuse_repeated(words: Sequence[str]) -> None:
             )
 
 
+def _interrupt(*_: Any) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
 def entry() -> NoReturn:
     """The console command.
 
     An interrupted process leaves at once, since XLA may crash at exit when it was stopped in a
-    compilation. So does a failed one of several processes, which would wait for the others.
+    compilation. So does a failed one of several processes, which would wait for the others. What
+    asks a process to end (SIGTERM) is heard as Ctrl-C is: the run is saved, and how to go on said.
     """
+    signal.signal(signal.SIGTERM, _interrupt)
     code = main()
     if code == console.INTERRUPTED or (code and console.abrupt):
         sys.stdout.flush()

@@ -74,7 +74,7 @@ START = (
     "import sys; from experiments.cli import main as cli; cli.COMMANDS['try'] = ('a test',"
     " 'a_test_program:Command'); "
 )
-START += "sys.exit(cli.main())"
+START += "cli.entry()"
 
 
 def start(

@@ -88,10 +88,11 @@ def test_debug_shows_the_traceback_wherever_it_stands(dpmf, place):
     assert err.endswith("fix: mend row 3\n")
 
 
-def test_ctrl_c_ends_with_130(folder):
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_130_and_so_does_what_ends_a_job(folder, ended_by):
     process = start(folder, "try", "a", "--end", "sleep")
     assert process.stderr.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ended_by)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "error: interrupted\n")
 
