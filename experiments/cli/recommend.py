@@ -89,6 +89,9 @@ def run(command: Command) -> None:
         result["note"] = note.replace("a list for this user", "each list is for its user")
     if left_out and not command.json:
         console.say(f"{left_out:,} ratings left out: the model does not know their items")
+    if command.format == "csv" and not command.json:  # a file of rows has no place for it
+        console.say(f"model: {result['guarantee']}")
+        console.say(result["note"])
     console.emit(result, json=command.json, render=as_csv if command.format == "csv" else as_table)
 
 

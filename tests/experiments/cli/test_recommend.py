@@ -58,7 +58,9 @@ def test_a_file_of_one_new_user(model, capsys):
 def test_a_file_without_a_header_and_csv_out(model, capsys):
     Path("bare.csv").write_text(MINE.partition("\n")[2])
     words = ("--no-header", "--top", "2", "--format", "csv")
-    code, out, _ = run(capsys, "recommend", model, "--ratings", "bare.csv", *words)
+    code, out, err = run(capsys, "recommend", model, "--ratings", "bare.csv", *words)
+    assert load_model(model).guarantee.headline in err  # rows alone have no place for it
+    assert "follows from the user's own ratings" in err
     expected = load_model(model).recommend(ratings={3: 5.0, 5: 1.0}, k=2)
     assert code == 0
     assert out.splitlines() == [
