@@ -262,10 +262,11 @@ def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
     """
     linked = [mechanism for mechanism, _ in phases[:1]]
     keys = jax.random.split(key, max(len(phases) - 1, 1))
-    for phase_key, (_, num_steps), (following, _) in zip(keys, phases, phases[1:], strict=False):
+    for phase_key, (own, num_steps), (following, _) in zip(keys, phases, phases[1:], strict=False):
         init_key, train_key = jax.random.split(phase_key)
+        # `own` has no state within: phases of one kind then share one compiled program
         state, _info = train(
-            linked[-1], train_key, _init(linked[-1].init, init_key, data), data, num_steps
+            own, train_key, _init(linked[-1].init, init_key, data), data, num_steps=num_steps
         )
         linked.append(after(following, state.public))
     return linked

@@ -219,7 +219,7 @@ def predictions(
             state = init(start, own, public)
             if jax.tree.leaves(state.private):
                 state = init(init_key, own, public)._replace(public=state.public)
-            state, _info = protocol.train(mechanism, train_key, state, own, num_steps)
+            state, _info = protocol.train(mechanism, train_key, state, own, num_steps=num_steps)
             public = state.public
         release = mechanisms[-1].release(state)
         return Observed(

@@ -76,6 +76,17 @@ def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(
     assert min(longest) == 0  # of who has no ratings
 
 
+@pytest.mark.seconds
+def test_phases_of_one_kind_share_a_program():
+    """Counts, means and factors are compiled; the means after the factors are not once more."""
+    data = layout.make(ratings(), kind="dense", num_devices=1)
+    phases = als.phases(config(num_passes=2))
+    assert [steps for _, steps in phases] == [1, 1, 2, 1]
+    before = protocol.train._cache_size()
+    measure.trained(phases, (keys.from_seed(0), keys.from_seed(1)), data, ratings())
+    assert protocol.train._cache_size() == before + 3
+
+
 @pytest.mark.parametrize("users", [1_000, 95_029, 1_000_000, 20_000_000])
 def test_sums_of_all_users_keep_within_32_bits(users):
     """Where all of them spend their whole messages on one item, and the noise is far out."""
