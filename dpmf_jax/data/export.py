@@ -25,8 +25,8 @@ def convert(
 ) -> Ratings:
     """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet.
 
-    The columns are user, item, rating, and weight where the ratings have weights. The file appears
-    whole or not at all. A parquet file also declares the rating range, so `load` need not be told.
+    The columns are user, item, rating, and weight and timestamp where the ratings have them. The
+    file appears whole or not at all. A parquet file also declares the rating range, so `load` need not be told.
 
     Raises: as `load`; UsageError for another ending, a split, or a destination that exists.
     """
@@ -68,13 +68,14 @@ def _write(ratings: Ratings, file: Any, suffix: str) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    weights = [] if ratings.weight is None else [ratings.weight]
+    more = {"weight": (pa.float32(), ratings.weight), "timestamp": (pa.float64(), ratings.time)}
+    kept = {name: (kind, column) for name, (kind, column) in more.items() if column is not None}
     schema = pa.schema(
         [
             ("user", pa.int64() if ratings.users.dtype.kind == "i" else pa.string()),
             ("item", pa.int64() if ratings.items.dtype.kind == "i" else pa.string()),
             ("rating", pa.float32()),
-            *(("weight", pa.float32()) for _ in weights),
+            *((name, kind) for name, (kind, _) in kept.items()),
         ],
         metadata={RANGE_KEY: f"{ratings.rating_range[0]!r} {ratings.rating_range[1]!r}"},
     )
@@ -92,7 +93,7 @@ def _write(ratings: Ratings, file: Any, suffix: str) -> None:
                 ratings.users[ratings.user[rows]],
                 ratings.items[ratings.item[rows]],
                 ratings.value[rows],
-                *(column[rows] for column in weights),
+                *(column[rows] for _, column in kept.values()),
             ]
             arrays = [
                 pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)

@@ -48,7 +48,8 @@ class Check(FileFlags, WeightFlags):
 class Convert(RepairFlags, WeightFlags):
     """Write a data set as csv, tsv or parquet, with the columns user, item and rating.
 
-    With --weight-column there is a column weight too.
+    With --weight-column there is a column weight too, and with --time-column a column
+    timestamp.
     """
 
     data: Data
@@ -57,6 +58,8 @@ class Convert(RepairFlags, WeightFlags):
     """The file to write; its ending chooses the format: .csv, .tsv or .parquet."""
     slice: Literal["paper001"] | None = None
     """Keep users with 201 to 2,499 ratings, then items with more than 100. [keep all]"""
+    time_column: str | None = None
+    """Column of the times, to keep: name, position from 1, or `found`. [left out]"""
     overwrite: bool = False
     """Replace the file if it exists."""
     json: bool = False
@@ -106,6 +109,7 @@ def _convert(command: Convert) -> None:
         command.destination,
         overwrite=command.overwrite,
         slice=command.slice,
+        time_column=True if command.time_column == "found" else command.time_column,
         **command.reading(),
     )
     result = {

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dpmf_jax.data import datasets
 from experiments.cli import main as cli
 
 GOOD = "user,item,rating\n1,10,5\n1,11,4.5\n2,10,1\n"
@@ -146,6 +147,24 @@ def test_convert_keeps_weights_where_they_are_asked_for(dpmf, tmp_path, ending):
     read[read.index("--weight-column") : -1] = []
     dpmf("convert", "a.csv", f"c.{ending}", *read)
     assert dpmf("check", f"c.{ending}", *read, "--weight-column", "weight")[0] == 3
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_convert_keeps_times_where_they_are_asked_for(dpmf, tmp_path, ending):
+    rows = [(1, 10, 3, 881250949), (1, 11, 4, 891717742.5), (2, 10, 1, 5)]
+    lines = ["user,item,rating,when", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    read = ["--rating-range", "1", "5"]
+    words = ["convert", "a.csv", f"b.{ending}", *read, "--time-column", "when"]
+    assert dpmf(*words)[0] == 0
+    again = datasets.load(tmp_path / f"b.{ending}", rating_range=(1, 5), time_column=True)
+    assert again.time.tolist() == [row[-1] for row in rows]
+    assert dpmf("convert", "a.csv", f"c.{ending}", *read)[0] == 0
+    assert dpmf("convert", f"b.{ending}", f"d.{ending}", *read, "--time-column", "found")[0] == 0
+    both = [(tmp_path / f"{name}.{ending}").read_bytes() for name in "bd"]
+    assert both[0] == both[1]
+    code, _, err = dpmf("convert", f"c.{ending}", f"e.{ending}", *read, "--time-column", "found")
+    assert (code, "there is no time column" in err) == (3, True)
 
 
 def test_what_is_dropped_on_the_way_is_said(dpmf, tmp_path):
