@@ -26,7 +26,8 @@ def convert(
     """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet.
 
     The columns are user, item, rating, and weight and timestamp where the ratings have them. The
-    file appears whole or not at all. A parquet file also declares the rating range, so `load` need not be told.
+    file appears whole or not at all. A parquet file also declares the rating range, so `load` need
+    not be told.
 
     Raises: as `load`; UsageError for another ending, a split, or a destination that exists.
     """
