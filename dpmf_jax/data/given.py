@@ -196,7 +196,10 @@ def _columns(data: Any) -> list[Any]:
         columns = []
     if not 2 <= len(columns) <= 4 or any(column.ndim != 1 for column in columns):
         shape = f" of shape {data.shape}" if isinstance(data, np.ndarray) else ""
+        lazy = callable(getattr(data, "collect", None))
         raise DataError(
-            f"a {type(data).__name__}{shape} is no table of ratings", where=NAME, fix=FORMS
+            f"a {type(data).__name__}{shape} is no table of ratings",
+            where=NAME,
+            fix=f"give what its collect() returns; or {FORMS}" if lazy else FORMS,
         )
     return columns

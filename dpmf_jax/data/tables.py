@@ -114,8 +114,15 @@ def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
                 where=name,
                 fix="give ids as integers or strings",
             )
-        if not encoded or not pa.types.is_string(kind):
+        if not encoded:
             column = pc.cast(column, pa.string()).dictionary_encode()
+        elif not pa.types.is_string(kind):  # such as a polars Categorical, which Arrow cannot cast
+            parts = [
+                pa.DictionaryArray.from_arrays(part.indices, pc.cast(part.dictionary, pa.string()))
+                for part in column.chunks
+            ]
+            kind = pa.dictionary(column.type.index_type, pa.string())
+            column = pa.chunked_array(parts, type=kind)
     except pa.ArrowException as error:
         fix = "give ids as integers or strings"
         raise DataError(

@@ -138,6 +138,17 @@ def test_categories_and_strings_are_ids():
     frame = pandas.DataFrame(COLUMNS)
     frame["userId"] = ("u" + frame["userId"].astype(str)).astype("category")
     assert given.read(frame, **RANGE).users.tolist() == ["u0", "u1", "u2", "u3"]
+    plain = polars.DataFrame(frame.astype({"userId": str}))
+    for kind in (polars.Categorical, polars.Enum(["u3", "u2", "u1", "u0"])):
+        named = plain.with_columns(polars.col("userId").cast(kind))
+        both = polars.concat([named[:3], named[3:]], rechunk=False)
+        assert pairs(given.read(both, **RANGE)) == pairs(given.read(frame, **RANGE))
+
+
+def test_what_is_not_computed_yet_is_to_be_collected():
+    with pytest.raises(DataError, match="a LazyFrame is no table") as raised:
+        given.read(polars.DataFrame(COLUMNS).lazy(), **RANGE)
+    assert raised.value.fix.startswith("give what its collect() returns")
 
 
 def test_names_and_paths_and_checked_ratings_are_read_as_ever(tmp_path):
