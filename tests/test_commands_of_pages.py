@@ -82,7 +82,9 @@ def test_the_commands_of_the_page_run(capsys):
 def test_the_command_that_chooses_settings_runs(capsys):
     (words,) = commands("docs/tuning.md")
     assert cli.main(words) == 0
-    assert "privacy statement" in capsys.readouterr().out.lower()
+    out = capsys.readouterr().out
+    assert "PRIVACY STATEMENT" in out
+    assert "entered in the ledger" in out
 
 
 @pytest.mark.slow

@@ -160,14 +160,20 @@ def render(result: Mapping[str, Any]) -> Any:
             f" {result['layout']}"
         ),
         *(f"note: {note}" for note in result["notes"]),
-        f"saved in {result['out']} (what may be shown stands outside private/)",
+        *saved(result),
     ]
+    return Group(implicit.render(result) if ranks else _errors_table(result), "\n".join(lines))
+
+
+def saved(result: Mapping[str, Any]) -> list[str]:
+    """Where the model is, and the ledger that has its price."""
+    lines = [f"saved in {result['out']} (what may be shown stands outside private/)"]
     if result["ledger"]:
         lines.append(
             f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases"
             " cost together"
         )
-    return Group(implicit.render(result) if ranks else _errors_table(result), "\n".join(lines))
+    return lines
 
 
 def _errors_table(result: Mapping[str, Any]) -> Any:

@@ -15,7 +15,8 @@ from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 from experiments.cli.reading import RepairFlags
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.command import new_folder
+from experiments.fit import report
+from experiments.fit.command import enter, new_folder
 from experiments.fit.flags import MechanismFlag, public_file
 
 EPSILON = 4.0  # of a mechanism that has no default
@@ -112,6 +113,7 @@ def tuned(command: Any) -> dict[str, Any]:
         | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
         "settings": dict(model.settings),
         "out": str(out),
+        "ledger": enter(out, model, str(command.data)),
     }
 
 
@@ -155,6 +157,6 @@ def render(result: Mapping[str, Any]) -> Any:
             "",
             f"chosen and released: {chosen}, {among}",
             "the score is a mean of squared errors per user, with noise; the smaller the better",
-            f"saved in {result['out']} (what may be shown stands outside private/)",
+            *report.saved(result),
         )
     )
