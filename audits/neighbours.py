@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -233,11 +233,13 @@ def within(
 
 
 def to_values(
-    ratings: Ratings, data: Layout, index: int, num: int, change: float | None
+    ratings: Ratings, data: Layout, index: Sequence[int], num: int, change: float | None
 ) -> Neighbours:
-    """Changes of one rating to so many values of the declared range."""
-    every, (low, high) = np.full(num, index), ratings.rating_range
-    value = within(ratings, every, np.resize(values_between(low, high, num), num), change)
+    """So many changes of a few ratings in turn, to values all over the declared range."""
+    every, (low, high) = np.resize(index, num), ratings.rating_range
+    each = -(-num // len(index))
+    value = np.repeat(np.resize(values_between(low, high, each), each), len(index))[:num]
+    value = within(ratings, every, value, change)
     address = layout.locate(data, ratings.user[every], ratings.item[every])
     why = ("of all sorts of values",) * num
     return Neighbours("rating value", Neighbour(address, jnp.asarray(value)), every, why, change)

@@ -204,7 +204,13 @@ def _ends(ratings: Ratings, tried: neighbours.Neighbours, found: Distances) -> l
 
 
 def _of_extremes(
-    measure: Any, ratings: Ratings, data: Layout, unit: Unit, num: int, change: float | None
+    measure: Any,
+    ratings: Ratings,
+    data: Layout,
+    unit: Unit,
+    num: int,
+    change: float | None,
+    both_ways: bool,
 ) -> Iterator[Lot]:
     """Pairs among people whom the ratings on trial do not have."""
     made = neighbours.extreme(ratings, data)
@@ -221,7 +227,7 @@ def _of_extremes(
     stacked = neighbours.changes(changed, other, index, change)
     tried = neighbours.Neighbours(unit, stacked, index, why, change)
     what = "two users have rated every item, and all users one item"
-    for added in (False, True) if unit != "rating value" else (False,):
+    for added in (False, True) if both_ways else (False,):
         found = measure(stacked, added=added, of=other)[1]
         yield Lot(changed, tried, found, what).finite()
 
@@ -250,9 +256,10 @@ def audit(
       num_neighbours: how many are tried at first; all of them where there are no more.
       num_rounds: as many again near the worst so far, so often (`search.greedy`).
       climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`),
-        where the unit is a rating's value. Where it is a presence or a user, they are also tried
-        the other way round: added. Where a user is replaced, they are tried with the opposite of
-        what they rated, too: a message and its opposite are twice as far apart as one and none.
+        where the unit is a rating's value. Where it is a presence or a user, and there are several
+        steps, they are also tried the other way round: added. Where a user is replaced, they are
+        tried with the opposite of what they rated, too: a message and its opposite are twice as far
+        apart as one and none.
       exhaustive: whether all neighbours are tried at first where that is cheap (`CHEAP`): what goes
         wrong for one item alone is seen by its ratings alone.
       beyond: whether, where that is cheap, other pairs follow: values all over the range, and
@@ -334,9 +341,13 @@ def audit(
 
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
     worst = np.argsort(-_badness(found.largest))[:CLIMBED]
+    # Of one step no response comes before, so whose transcript it is makes no difference.
+    both_ways = unit != "rating value" and num_steps > 1
     if unit != "rating value":
-        again = neighbours.again(tried, worst, neighbours.ADDED)
-        more = [(again, measure(again.stacked, added=True)[1])]
+        more = []
+        if both_ways:
+            again = neighbours.again(tried, worst, neighbours.ADDED)
+            more.append((again, measure(again.stacked, added=True)[1]))
         if replaced:
             again = neighbours.again(tried, worst, neighbours.REFLECTED)
             more.append((again, measure(again.stacked, reflected=True)[1]))
@@ -349,10 +360,10 @@ def audit(
     lots = [Lot(ratings, tried, found)]
     if beyond and batch * size_of(data) * num_steps <= CHEAP:
         if unit == "rating value" and tried.num:
-            for index in _ends(ratings, tried, found):
-                some = neighbours.to_values(ratings, data, index, batch, tried.change)
-                lots.append(Lot(ratings, some, measure(some.stacked)[1]))
-        lots += _of_extremes(measure, ratings, data, unit, batch, tried.change)
+            index = _ends(ratings, tried, found)
+            some = neighbours.to_values(ratings, data, index, batch, tried.change)
+            lots.append(Lot(ratings, some, measure(some.stacked)[1]))
+        lots += _of_extremes(measure, ratings, data, unit, batch, tried.change, both_ways)
     shared = {
         "pairs": sum(lot.tried.num for lot in lots),
         "pairs_beyond": sum(lot.tried.num for lot in lots[1:]),

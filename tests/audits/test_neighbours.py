@@ -138,6 +138,9 @@ def test_what_only_the_smaller_world_shows_is_seen(key):
     assert largest.details["replay"]["pair"]["change"] == "rating added"
     of_extremes = 2 * 8  # as many as at first, removed and added
     assert largest.details["pairs"] == 8 + sensitivity.CLIMBED + of_extremes
+    # no response comes before the first step: who follows whose makes no difference there
+    largest, _ = sensitivity.audit(silent, ratings, data, key=key, num_steps=1)
+    assert largest.details["pairs"] == 8 + of_extremes / 2
 
 
 @pytest.mark.seconds
