@@ -33,7 +33,7 @@ def check(
 ) -> dict[str, Any]:
     """A report on a data set, for its curator: all that `load` would refuse, row by row.
 
-    A file of two columns is who has seen what: every row is a 1, in the range from 0 to 1.
+    A file of two columns, whose range nobody declares, is who has seen what: every row is a 1.
 
     Returns:
       ok, name, rating_range.
@@ -69,7 +69,7 @@ def check(
             data_dir,
             flags | {"delimiter": delimiter, "no_header": no_header},
             rating_range,
-            implicit=has_no_ratings(Path(name_or_path), delimiter),
+            implicit=rating_range is None and has_no_ratings(Path(name_or_path), delimiter),
         )
     report: dict[str, Any] = {
         "ok": False,
