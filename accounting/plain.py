@@ -12,7 +12,7 @@ from accounting.terms import Terms
 
 TYPICAL = 20  # ratings of a person: a declared number, whose price a statement spells out
 NEARLY_ALWAYS = 0.995
-LARGE_DELTA = 1e-3  # a mechanism that shows one person of 1,000 whole has it, at ε = 0
+LARGE_DELTA = 1e-3  # what shows one rating, or person, of 1,000 has it, at ε = 0
 
 # By the kind of the relation: what is protected, and what somebody guesses about it.
 _PROTECTED = {
@@ -57,10 +57,11 @@ def sentences(g: Terms) -> list[str]:
         f" beforehand, is right {often}; a coin is right 50 times"
     )
     if g.delta > LARGE_DELTA:
+        several = "ratings" if g.relation.kind in ("value", "presence") else "people's data"
         out.append(
-            f"δ = {printed_delta(g.delta)} is large: to show the data of {int(1000 * g.delta)}"
-            " people in 1,000, drawn at random, would keep such a promise; a δ far below one over"
-            " the number of people, such as 1e-5, rules that out"
+            f"δ = {printed_delta(g.delta)} is large: to show {int(1000 * g.delta)} in 1,000"
+            f" {several}, drawn at random, would keep such a promise; a δ far below one over how"
+            " many there are, such as 1e-5, rules that out"
         )
     if g.leaves_open:
         out.append(

@@ -125,9 +125,9 @@ def evaluated(model: Any, ratings: Any, k: int, **options: Any) -> dict[str, Any
     """See `models.model.Model.evaluate`."""
     if model.implicit:
         options |= {"implicit": True}
-    if not isinstance(ratings, Ratings) or model.implicit:
-        declared = {} if isinstance(ratings, Ratings) else {"rating_range": model.rating_range}
-        ratings = given.read_whole(ratings, **(declared | options))
+    elif not isinstance(ratings, Ratings):
+        options = {"rating_range": model.rating_range} | options
+    ratings = given.read_whole(ratings, **options)
     held_out, unknown = in_catalogue(ratings, model.users, model.items)
     if not held_out.num_ratings:
         raise DataError(

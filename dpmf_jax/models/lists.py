@@ -173,7 +173,9 @@ def similar_users(model: Served, user: Any, k: int) -> Any:
 
 def _check_number(k: Any) -> None:
     if not isinstance(k, int | np.integer) or k < 1:
-        raise UsageError(f"k must be a whole number, at least 1; got {k!r}", fix="k (--top) 10")
+        raise UsageError(
+            f"k must be a whole number, at least 1; got {k!r}", fix="set k (--top) to 10"
+        )
 
 
 def _nearest(

@@ -86,7 +86,7 @@ def _warning(measured: Mapping[str, Any]) -> str | None:
         )
     if not seen:
         return None
-    if measured.get("rmse", 0) is None and unseen:
+    if measured["rmse"] is None and unseen:
         return f"warning: the model was fitted with {seen:,} of these; the other {unseen:,} count"
     if not unseen:
         return f"warning: the model was fitted with all {seen:,} ratings: nothing here is unseen"

@@ -61,7 +61,7 @@ def test_a_large_delta_is_told_in_people(delta, people):
     """1e-3 itself, and less, is not; of more, as many people in 1,000 as may be shown whole."""
     told = " ".join(plain.sentences(guarantee(delta=delta)))
     assert ("is large" in told) == (people is not None)
-    assert people is None or f"of {people} people in 1,000" in told
+    assert people is None or f"to show {people} in 1,000 ratings," in told
 
 
 def rows_of(page, heading):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
     ],
 )
 def test_a_reader_is_told_which_ratings_the_model_was_fitted_with(seen, unseen, said):
-    told = _warning({"seen": seen, "unseen": unseen})
+    told = _warning({"seen": seen, "unseen": unseen, "rmse": 1.0})
     assert told is None if said is None else said in told
 
 
