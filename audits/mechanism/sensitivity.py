@@ -197,15 +197,10 @@ def group_weights(guarantee: Guarantee) -> np.ndarray:
 
 
 def _ends(ratings: Ratings, tried: neighbours.Neighbours, found: Distances) -> list[int]:
-    """The rating whose change moved most; one of either half of the declared range where no
-    change reaches all of it.
-    """
-    low, high = ratings.rating_range
+    """The ratings whose changes moved most, one of either half of the declared range."""
+    high = ratings.value[tried.index] > sum(ratings.rating_range) / 2
     order = np.argsort(-_badness(found.largest), kind="stable")
-    if tried.change is None or tried.change >= high - low:
-        return [int(tried.index[order[0]])]
-    upper = ratings.value[tried.index] > (low + high) / 2
-    return [int(tried.index[order[half[order]][0]]) for half in (upper, ~upper) if half.any()]
+    return [int(tried.index[order[half[order]][0]]) for half in (high, ~high) if half.any()]
 
 
 def _of_extremes(
